@@ -41,7 +41,7 @@ python:
 
 setup: environment
 	@$(asked) "building the core of the transports (build/)"
-	@$(PYTHON) -m testbed.transports.native >/dev/null
+	@$(PYTHON) -m testbed.transports.datagram.native >/dev/null
 	@$(asked) "looking for the user-mode Linux kernel (\$${XDG_CACHE_HOME:-~/.cache}/mltcp); building it takes minutes, once"
 	@$(PYTHON) -m testbed kernel --if-missing || { [ $$? -eq 3 ] && echo "Going on without it: --on uml will not work." >&2; }
 	@$(asked) "Set-up is done. Next: make demo"

@@ -1,4 +1,4 @@
-"""What it costs to say of each packet whether it matters (`testbed.transports.tags`): CPU time for a tensor, by rule, against copying it.
+"""What it costs to say of each packet whether it matters (`testbed.transports.datagram.tags`): CPU time for a tensor, by rule, against copying it.
 
 ``python -P benchmarks/tagging.py [--megabytes 25]``: float32 gradients, normal; packets of 1432 bytes. *Rule*: which packets matter, of all numbers.
 *Marks*: a byte of the IP header for each packet, which every rule needs.
@@ -13,7 +13,8 @@ from statistics import median
 
 import numpy as np
 
-from testbed.transports import Importance, Message, native, tags
+from testbed.transports import Importance, Message
+from testbed.transports.datagram import native, tags
 
 SEGMENT, ROUNDS = 1432, 7
 

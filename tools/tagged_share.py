@@ -1,4 +1,4 @@
-"""Which of a real model's packets each rule of `testbed.transports.tags` calls important, and how much of the gradient they hold.
+"""Which of a real model's packets each rule of `testbed.transports.datagram.tags` calls important, and how much of the gradient they hold.
 
 Trains a model of `testbed.replay.ddp.models` on letters drawn from fonts, then on noise (as `--job ddp:…` does), and looks at its
 gradients tensor by tensor, as a transport would: packets of 1400 bytes. Needs PyTorch (`make torch`), and takes minutes. `python tools/tagged_share.py [MODEL ...]`
@@ -16,7 +16,8 @@ import torch
 
 from testbed.replay.ddp.models import MODELS
 from testbed.replay.training import letters
-from testbed.transports import Message, tags
+from testbed.transports import Message
+from testbed.transports.datagram import tags
 
 RULES = ("element-median", "signed-median", "packet-median")
 LOOKS = (1, 10, 50, 150)  # rounds

@@ -39,7 +39,7 @@ from testbed.linux.sampling import disturbances
 from testbed.linux.setup_steps import changes
 from testbed.replay import training
 from testbed.spec.limits import LINUX, Limits
-from testbed.transports import native
+from testbed.transports.datagram import native
 
 _LINUX_STRUCT_OPS_LINKS = (6, 4)
 

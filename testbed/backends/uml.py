@@ -48,7 +48,7 @@ from testbed.replay import ring
 from testbed.replay import training as learning
 from testbed.spec.limits import LINUX, Limits
 from testbed.traces import collectives
-from testbed.transports import native
+from testbed.transports.datagram import native
 
 WALL_CLOCK_START_NS = 10**18  # of the time of day inside: 9 September 2001
 LOOK_EVERY_S = 0.02

@@ -22,7 +22,7 @@ from testbed.core.errors import MachineError
 from testbed.core.runs import own_files
 from testbed.core.runs.plan import Plan
 from testbed.linux.loading import bpf, classifier
-from testbed.transports import native
+from testbed.transports.datagram import native
 
 # What `testbed.linux.run_in_kernel` imports, by the distribution that has it.
 PACKAGES = {"mininet": "mininet", "msgspec": "msgspec", "pyelftools": "elftools", "pyroute2": "pyroute2"}

@@ -66,7 +66,7 @@ JOB = Layout("struct mltcp_job", "mltcp_reno.bpf.c", {"sent": (0, "Q"), "total_b
 FLOW = Layout(
     "struct mltcp_flow", "mltcp_reno.bpf.c", {"start": (0, "Q"), "total_bytes": (8, "Q"), "iterations": (16, "I")}, 24
 )
-# What a transport of ours keeps of each peer, in memory that it shares with who samples it (testbed/transports/native).
+# What a transport of ours keeps of each peer, in memory that it shares with who samples it (testbed/transports/datagram/native).
 PEER = Layout(
     "struct ltp_shared",
     "protocol.h",

@@ -29,7 +29,7 @@ def anywhere(magnitudes: npt.NDArray[np.float64]) -> Chosen:
 
 
 def unimportant(magnitudes: npt.NDArray[np.float64]) -> Chosen:
-    """The lower half: what `testbed.transports.tags` calls unimportant by ``packet-median``."""
+    """The lower half: what `testbed.transports.datagram.tags` calls unimportant by ``packet-median``."""
     return np.argsort(magnitudes, kind="stable")[: len(magnitudes) // 2]
 
 

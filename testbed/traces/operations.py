@@ -29,7 +29,7 @@ class Operation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
         None  # of the model, from the front (0): what is sent first where several messages are in flight
     )
     importance: float | tuple[float, ...] | None = (
-        None  # of its packets, where a transport asks which matter (`testbed.transports.tags`)
+        None  # of its packets, where a transport asks which matter (`testbed.transports.datagram.tags`)
     )
     flops: float | None = None  # a compute by its work: floating-point operations,
     memory_bytes: Size | None = None  # and bytes to and from the device's memory

@@ -1,6 +1,6 @@
 """How the bytes of a collective travel from one worker to another: transports, one file each.
 
-A transport runs inside a host: standard library and the C core (`testbed.transports.native`, by ctypes) alone. It is one file, which
+A transport runs inside a host: standard library and the C core (`testbed.transports.datagram.native`, by ctypes) alone. It is one file, which
 satisfies `Module`; its options satisfy `TransportOptions`. examples/transport_deadline.py is the shortest one.
 """
 
@@ -50,7 +50,9 @@ class Message:
     layers: int = 1
     element: int = 4  # bytes of a number, which no packet cuts
     critical: tuple[Span, ...] = ()  # arrives, whatever else is given up
-    importance: tuple[float, ...] = ()  # of its packets, where nobody has its bytes (`testbed.transports.tags.drawn`)
+    importance: tuple[
+        float, ...
+    ] = ()  # of its packets, where nobody has its bytes (`testbed.transports.datagram.tags.drawn`)
     before: int = 0  # bytes of the same tensor on this flow that came in parts before this one
     behind: int = 0  # and come after it
     # By what its packets matter, if not by its bytes.

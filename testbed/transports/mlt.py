@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from testbed.core.options import Fraction, Integer, Number, OneOf, Time, option
 from testbed.core.text import shown
 from testbed.core.units import Duration
-from testbed.transports import Close, Listening, Phase, Place, Stage, Tagger, native, tags
+from testbed.transports import Close, Listening, Phase, Place, Stage, Tagger
+from testbed.transports.datagram import native, tags
 from testbed.transports.datagram.endpoint import DatagramListening
 from testbed.transports.datagram.settings import Core, SharedOptions, progress
 

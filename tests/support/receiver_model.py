@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 
-from testbed.transports import native
+from testbed.transports.datagram import native
 
 DATA = 3
 HEADER = 60

@@ -7,7 +7,7 @@ import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from testbed.transports import native
+from testbed.transports.datagram import native
 
 MS = 10**6
 

@@ -24,7 +24,7 @@ from testbed.cli import main
 from testbed.core.errors import EXIT_OK, EXIT_REQUEST
 from testbed.core.runs.load import TABLES
 from testbed.linux import features
-from testbed.transports import native
+from testbed.transports.datagram import native
 from tests.support.runs import DEFAULT, ROOT, cli, one_plan, run_plan
 
 # Random loss, jitter and marking: everything the kernel draws a number for.

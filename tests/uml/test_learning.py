@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from testbed.backends import uml
-from testbed.transports import native
+from testbed.transports.datagram import native
 from tests.support.processes import HANG_S
 from tests.support.runs import Result, run_plan, some
 

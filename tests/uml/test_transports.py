@@ -11,7 +11,7 @@ import pytest
 
 from testbed.backends import uml
 from testbed.campaign.verdict import jobs
-from testbed.transports import native
+from testbed.transports.datagram import native
 from tests.support.processes import HANG_S
 from tests.support.runs import one_plan, run_plan, some
 from tests.uml import inside_transports

@@ -156,7 +156,7 @@ class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
     layer: int = 0  # of the model, from the front: in a window, what goes first
     importance: tuple[
         float, ...
-    ] = ()  # of its packets: the share that matters, or magnitudes (`testbed.transports.tags`)
+    ] = ()  # of its packets: the share that matters, or magnitudes (`testbed.transports.datagram.tags`)
 
     @property
     def computes(self) -> bool:

@@ -22,9 +22,10 @@ from testbed.core.arguments import Parser
 from testbed.core.errors import RequestError, TestbedError, within
 from testbed.core.text import quoted
 from testbed.core.units import Duration, Size
-from testbed.transports import Place, Transport, native
+from testbed.transports import Place, Transport
 from testbed.transports.cli import exchange
 from testbed.transports.cli.exchange import Asked, Told
+from testbed.transports.datagram import native
 
 PORT = 7300
 LEAST_KEY_BYTES, LONGEST_KEY_BYTES = 16, 1 << 16

@@ -22,9 +22,9 @@ from testbed.transports import (
     Place,
     Tagger,
     Transfer,
-    native,
     tcp,
 )
+from testbed.transports.datagram import native
 from testbed.transports.datagram.engine import Engine
 from testbed.transports.datagram.settings import DatagramOptions
 from testbed.transports.datagram.transfer import DatagramTransfer

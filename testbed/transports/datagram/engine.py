@@ -12,7 +12,8 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from testbed.transports import COUNTERS_BYTES, Buffer, Message, Place, Tag, Tagger, TransportError, native, tags
+from testbed.transports import COUNTERS_BYTES, Buffer, Message, Place, Tag, Tagger, TransportError
+from testbed.transports.datagram import native, tags
 from testbed.transports.datagram.settings import Core, Timing
 
 RECEIVE_BYTES = 64 << 20

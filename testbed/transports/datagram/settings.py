@@ -9,7 +9,8 @@ from typing import Protocol
 from testbed.core.options import Number, Time, option
 from testbed.core.text import shown
 from testbed.core.units import Duration
-from testbed.transports import Buffer, Message, Tagger, TransportOptions, native
+from testbed.transports import Buffer, Message, Tagger, TransportOptions
+from testbed.transports.datagram import native
 
 FIRST_RTTS = 1.5  # RTprops in the first LT; recalled
 

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, cast, get_args
 
-from testbed.transports import Closed, Delivery, Message, Transfer, TransportError, native
+from testbed.transports import Closed, Delivery, Message, Transfer, TransportError
+from testbed.transports.datagram import native
 from testbed.transports.datagram.engine import Engine
 from testbed.transports.datagram.settings import Timing
 

@@ -176,8 +176,8 @@ BUILD = """
 import sys
 from pathlib import Path
 from testbed.core import start
-from testbed.transports import native
-from testbed.transports.native.__main__ import main
+from testbed.transports.datagram import native
+from testbed.transports.datagram.native.__main__ import main
 native.path = lambda: Path(sys.argv[1])
 sys.exit(start.ended(main))
 """

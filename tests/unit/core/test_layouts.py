@@ -15,7 +15,7 @@ from testbed.core.layouts import LAYOUTS, MESSAGES, NUMBERS, SIZES, UAPI, Layout
 ROOT = Path(__file__).parents[3]
 
 BPF = ROOT / "kernel" / "bpf"
-NATIVE = ROOT / "testbed" / "transports" / "native"
+NATIVE = ROOT / "testbed" / "transports" / "datagram" / "native"
 
 
 def claims(layout: Layout) -> list[str]:

@@ -22,7 +22,7 @@ def test_one_top_level_package(wheel: Path) -> None:
     assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == {"testbed"}
     assert "mltcp = testbed.__main__:main" in points
     assert {"testbed/py.typed", "testbed/content/kernel/mltcp.h", "testbed/content/kernel/uml/config"} <= set(names)
-    assert "testbed/transports/native/endpoint.c" in names
+    assert "testbed/transports/datagram/native/endpoint.c" in names
 
 
 def test_it_runs_without_a_kernel(environment: Path, tmp_path: Path) -> None:

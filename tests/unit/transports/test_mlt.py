@@ -22,7 +22,8 @@ from hypothesis import strategies as st
 from testbed import transports
 from testbed.core.errors import RequestError
 from testbed.spec import systems
-from testbed.transports import Importance, Message, Place, Tag, Tagger, ltp, mlt, native, tags
+from testbed.transports import Importance, Message, Place, Tag, Tagger, ltp, mlt
+from testbed.transports.datagram import native, tags
 from testbed.transports.datagram.endpoint import DatagramEndpoint, DatagramListening
 from testbed.transports.datagram.engine import Engine, segment_bytes
 from tests.support.processes import loopback

@@ -14,19 +14,8 @@ from typing import Any
 
 import pytest
 
-from testbed.transports import (
-    Buffer,
-    Endpoint,
-    Importance,
-    Message,
-    Span,
-    Stage,
-    Tag,
-    Tagger,
-    Transfer,
-    TransportError,
-    native,
-)
+from testbed.transports import Buffer, Endpoint, Importance, Message, Span, Stage, Tag, Tagger, Transfer, TransportError
+from testbed.transports.datagram import native
 from testbed.transports.datagram.engine import segment_bytes
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'mltcp-testbed[torch]'")

@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 
 from testbed.core.errors import RequestError
-from testbed.transports import Delivery, Message, TransportError, native
+from testbed.transports import Delivery, Message, TransportError
+from testbed.transports.datagram import native
 from tests.support.processes import HANG_S
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'mltcp-testbed[torch]'")

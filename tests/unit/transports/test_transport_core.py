@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.transports import native
-from testbed.transports.native import Result
+from testbed.transports.datagram import native
+from testbed.transports.datagram.native import Result
 from tests.support.processes import HANG_S
 from tests.support.properties import examples
 from tests.support.receiver_model import Receiver, which

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from testbed.core.environment import ROOT
-from testbed.transports import native
+from testbed.transports.datagram import native
 from tests.support.processes import HANG_S
 
 RANKS = {"server": 3, "ring": 4}  # in a ring of four one hears of it from others alone

@@ -46,10 +46,10 @@ from testbed.transports import (
     dlcp,
     ltp,
     mlt,
-    native,
     optireduce,
     tcp,
 )
+from testbed.transports.datagram import native
 from testbed.transports.datagram.endpoint import DatagramConnected, DatagramEndpoint, DatagramListening
 from testbed.transports.datagram.engine import Silence, segment_bytes
 from testbed.transports.datagram.transfer import SILENT_ROUNDS, DatagramTransfer, refused

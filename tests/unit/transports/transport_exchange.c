@@ -4,7 +4,7 @@
  * loopback, some of the time with somebody between them who loses, repeats, cuts and changes
  * datagrams and adds some of his own; then one leaves, and the other hears of it.
  */
-#include "../../../testbed/transports/native/endpoint.c"
+#include "../../../testbed/transports/datagram/native/endpoint.c"
 
 #include <stdio.h>
 

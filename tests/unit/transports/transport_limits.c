@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../../testbed/transports/native/protocol.h"
+#include "../../../testbed/transports/datagram/native/protocol.h"
 
 #include "failing_malloc.h"
 

@@ -1,6 +1,6 @@
 """The transports' core in C as a shared library, by ctypes: what it is built from decides what it is called.
 
-``make setup`` builds it (``python -m testbed.transports.native``); without that the first plan that needs it does, if there is a C
+``make setup`` builds it (``python -m testbed.transports.datagram.native``); without that the first plan that needs it does, if there is a C
 compiler. It takes only libc, and any x86-64 (or whatever this machine is) runs it. A run finds it below ``build/`` of the
 checkout, wherever that has been taken to.
 """

@@ -19,7 +19,8 @@ from itertools import pairwise
 from math import gcd
 from statistics import median
 
-from testbed.transports import Buffer, Importance, Message, Phase, Span, Tag, Tagger, native, resyncs
+from testbed.transports import Buffer, Importance, Message, Phase, Span, Tag, Tagger, resyncs
+from testbed.transports.datagram import native
 
 RULES = ("packet-median", "element-median", "signed-median", "random", "none")
 SAMPLED = 20  # every so many numbers of a tensor are looked at for its median: 5 % (MLT, section 3)

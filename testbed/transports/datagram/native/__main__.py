@@ -1,4 +1,4 @@
-"""``python -m testbed.transports.native`` builds the core, and says where it is."""
+"""``python -m testbed.transports.datagram.native`` builds the core, and says where it is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from testbed.core import start
 def main() -> int:
     """Its exit code."""
     from testbed.core.errors import EXIT_OK, TestbedError
-    from testbed.transports.native import build
+    from testbed.transports.datagram.native import build
 
     try:
         print(build(), flush=True)
