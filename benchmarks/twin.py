@@ -58,7 +58,7 @@ def cost(gpus: int, system: str, seconds: float) -> tuple[float, int]:
         network,
         flow_weights.force(control),
         until_s=seconds,
-        learned_at=flow_weights.learned_at(control),
+        mltcp_active_from=flow_weights.mltcp_active_from(control),
     )
     return (time.process_time() - begun) / seconds, len(found.times_s)
 

@@ -31,7 +31,7 @@ def main(words: list[str]) -> None:
         reference = _run("uml", out / "uml", flags)
         print(f"{times} times {'with one core kept busy' if busy else 'quiet'}: {' '.join([*COMMAND, *flags])}\n")
         print(
-            "| run | attempts | verdict | touched | Reno last 10 ÷ ideal | without touched | MLTCP-Reno | without touched | why |"
+            "| run | attempts | verdict | disturbed | Reno last 10 ÷ ideal | without disturbed | MLTCP-Reno | without disturbed | why |"
         )
         print("|---|---|---|---|---|---|---|---|---|")
         _row("uml", reference)
@@ -71,7 +71,7 @@ def _run(place: str, out: Path, flags: list[str]) -> dict[str, Any]:
 
 def _row(name: str, found: dict[str, Any]) -> None:
     summary, runs = found["summary"], found["runs"]
-    touched = [row.get("touched", 0) / (row["jobs"] * row["iterations"]) for row in summary["results"]]
+    disturbed = [row.get("disturbed_iterations", 0) / (row["jobs"] * row["iterations"]) for row in summary["results"]]
     numbers = [
         text
         for row in summary["results"]
@@ -86,7 +86,7 @@ def _row(name: str, found: dict[str, Any]) -> None:
             if row["status"] == summary["verdict"] != "valid"
         }
     )
-    share = ", ".join(f"{each:.0%}" for each in touched)
+    share = ", ".join(f"{each:.0%}" for each in disturbed)
     print(
         f"| {name} | {attempts} | {summary['verdict']} | {share} | {' | '.join(numbers)} | {'; '.join(why)} |",
         flush=True,

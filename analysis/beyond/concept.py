@@ -14,7 +14,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from testbed.core.runs import metrics
 from testbed.core.runs.load import Experiment, LoadError, Run
 from testbed.models import statistics
-from testbed.models.fluid import LEARNED_AT
+from testbed.models.fluid import MLTCP_ACTIVE_FROM
 from testbed.report import added_lines, drawing, exponent, fluid_comparison, style
 from testbed.report.finding import Finding, graded, not_measured
 from testbed.report.study import Study
@@ -36,7 +36,7 @@ LINES_SOURCE = "paper [published]"
 FEW_LINES = 60
 AHEAD = "Of two jobs that overlap, the one that is ahead gets more of the link."
 AHEAD_SOURCE = "paper, Fig. 3 and 4 [published]"
-SHOWN = LEARNED_AT + 1
+SHOWN = MLTCP_ACTIVE_FROM + 1
 BIN = 250
 EVEN = 0.01  # of the link: a share so close to one half is one half
 SPANNED = 0.9  # of the range of F, from I to S + I
@@ -100,7 +100,7 @@ def _rule_finding(runs: list[Run]) -> Finding:
     samples = sum(each.samples for each in found)
     return Finding(
         RULE, RULE_SOURCE,
-        f"from iteration {LEARNED_AT} on the kernel's F differs from {curve.slope:g} r + {curve.intercept:g} by at most {worst:.4f} in "
+        f"from iteration {MLTCP_ACTIVE_FROM} on the kernel's F differs from {curve.slope:g} r + {curve.intercept:g} by at most {worst:.4f} in "
         f"{samples:,} samples, and goes through {least:.0%} of its range; that its base's increase is multiplied by exactly this is tested "
         "packet by packet (tests/unit/congestion/test_mltcp_core.py)",
         worst, "largest deviation of F", statistics.interval(each.off for each in found), len(runs),
@@ -124,7 +124,7 @@ def _rule_of(run: Run) -> _Rule:
     curve = fluid_comparison.curve(run)
     phases = metrics.phases(run.iterations)
     known = run.flows.dropna(subset="mltcp_r")
-    known = known[known["t_s"] >= phases.loc[phases["iteration"] >= LEARNED_AT, "begin_s"].min()]
+    known = known[known["t_s"] >= phases.loc[phases["iteration"] >= MLTCP_ACTIVE_FROM, "begin_s"].min()]
     if known.empty:
         return _Rule(inf, 0.0, 0)
     ends = curve([0.0, 1.0])

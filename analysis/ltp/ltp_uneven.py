@@ -175,7 +175,7 @@ def _place(run: Run) -> tuple[str, float, int | None]:
 def _workers(run: Run, cell: str, loser: int | None) -> list[dict[str, object]]:
     if run.messages is None:
         return []
-    gradients = run.messages[(run.messages["end"] == "receive") & (run.messages["stage"] == "gradient")]
+    gradients = run.messages[(run.messages["side"] == "receive") & (run.messages["stage"] == "gradient")]
     sums = gradients.groupby("peer")[["delivered", "bytes"]].sum()
     return [
         {"cell": cell, "system": run.system, "seed": run.seed, "worker": int(str(peer)), "loses": peer == loser, "delivered": row["delivered"] / row["bytes"]}

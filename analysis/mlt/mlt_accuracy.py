@@ -85,7 +85,7 @@ class _Loss:
 
 
 def draw(study: Study, out: Path) -> list[Path]:
-    """Write ``mlt-accuracy.{png,pdf,csv}``; the data: a row per seed and training, then one for each ring (``apart``: over the rounds, in the mean)."""
+    """Write ``mlt-accuracy.{png,pdf,csv}``; the data: a row per seed and training, then one for each ring (``replica_divergence``: over the rounds, in the mean)."""
     rows = _table(study)
     figure, axes = style.new_figure(1, 3, figsize=(15, 5.2), width_ratios=[1.4, 1, 1])
     lines, times, apart = axes[0]
@@ -332,9 +332,9 @@ def _rings(axis: Any, seed: int, ranks: int) -> pd.DataFrame:
         found = trainings.in_a_ring(RING_LOSS, resync, seed, ranks, gathers=gathers)
         reaches = float(trainings.accuracy(found.accuracy)[-1])
         how = "all-gather whole" if not gathers else f"copied every {resync} rounds" if resync else "never copied"
-        axis.plot(100 * found.apart, color=colour, label=f"{how}: {reaches:.0%}")
+        axis.plot(100 * found.replica_divergence, color=colour, label=f"{how}: {reaches:.0%}")
         rows.append({
-            "training": f"ring, {how}", "seed": seed, "missing": RING_LOSS, "rounds": len(found.apart), "apart": found.apart.mean(), "accuracy": reaches,
+            "training": f"ring, {how}", "seed": seed, "missing": RING_LOSS, "rounds": len(found.replica_divergence), "replica_divergence": found.replica_divergence.mean(), "accuracy": reaches,
         })  # fmt: skip
     axis.set(xlabel="round", ylabel="max‖θi − θj‖ ÷ ‖θ‖ (%)", title="Replicas in a ring")
     axis.set_ylim(0, 1.55 * axis.get_ylim()[1])
@@ -346,10 +346,10 @@ def _served(axis: Any, study: Study) -> None:
     """The same of workers that pull from a server: a line for each system under which they were apart, in the mean of its seeds."""
     found: dict[str, list[Run]] = {}
     for run in study.runs:
-        if trainings.model(run) and trainings.apart(run).any():
+        if trainings.model(run) and trainings.replica_divergence(run).any():
             found.setdefault(_named(run), []).append(run)
     for dashes, (name, runs) in zip(DASHES, found.items(), strict=False):
-        line = pd.concat([trainings.apart(run) for run in runs], axis="columns").mean(axis="columns")
+        line = pd.concat([trainings.replica_divergence(run) for run in runs], axis="columns").mean(axis="columns")
         reaches = np.mean([trainings.accuracy(trainings.learnt(run)["accuracy"].to_numpy())[-1] for run in runs])
         axis.plot(line.index, 100 * line, dashes, color="black", linewidth=1.2, label=f"{name}: {reaches:.0%}")
     if found:
@@ -361,7 +361,7 @@ def _served(axis: Any, study: Study) -> None:
 
 
 def _table(study: Study) -> pd.DataFrame:
-    """``training, named, switch, seed, missing, ratio, rounds, time_s, apart, change``: drawn losses by rule and share, then every emulated system."""
+    """``training, named, switch, seed, missing, ratio, rounds, time_s, replica_divergence, change``: drawn losses by rule and share, then every emulated system."""
     if not study.runs:
         raise LoadError(f"{ID}: there are no runs; run experiments/{ID}.toml")
     workers = {run.seed: len(run.jobs[0].hosts) - 1 for run in study.runs}
@@ -411,6 +411,6 @@ def _emulated(study: Study) -> list[dict[str, Any]]:
         found.append({
             "training": run.system + trainings.dispersed(run), "named": _named(run), "switch": switched(run), "seed": run.seed, "missing": float(curve["missing"].mean()), "rounds": rounds,
             "ratio": rounds / trainings.reached(whole[at], limit), "time_s": float(np.interp(rounds, curve["round"], curve["end_s"], right=np.nan)),
-            "apart": float(trainings.apart(run).mean()), "change": float(trainings.accuracy(curve["accuracy"].to_numpy())[-1]) - best,
+            "replica_divergence": float(trainings.replica_divergence(run).mean()), "change": float(trainings.accuracy(curve["accuracy"].to_numpy())[-1]) - best,
         })  # fmt: skip
     return found

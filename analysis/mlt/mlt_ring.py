@@ -48,9 +48,9 @@ def draw(study: Study, out: Path) -> list[Path]:
         mine = rows[rows["system"] == name]
         means = mine.groupby("round")["accuracy"].mean()
         curves.plot(means.index, 100 * means, color=colour, label=name)
-        runs = [run for run in study.runs if run.system == name and not trainings.apart(run).empty]
+        runs = [run for run in study.runs if run.system == name and not trainings.replica_divergence(run).empty]
         if runs:
-            apart = pd.concat([trainings.apart(run) for run in runs], axis="columns").mean(axis="columns")
+            apart = pd.concat([trainings.replica_divergence(run) for run in runs], axis="columns").mean(axis="columns")
             distances.plot(apart.index, 100 * apart, color=colour)
         of_seeds = mine.drop_duplicates("seed")
         never = int(of_seeds["rounds"].isna().sum())
@@ -91,7 +91,7 @@ def _rounds(study: Study, rows: pd.DataFrame) -> Finding:
     return Finding(
         ROUNDS, SOURCES[ROUNDS],
         "rounds ÷ those with nothing missing: " + "; ".join(
-            f"{observed.with_interval([_ended(ratio) for ratio in mine['ratio']])} {name}, {mine['missing'].mean():.1%} missing, {mine['apart'].mean():.0%} apart"
+            f"{observed.with_interval([_ended(ratio) for ratio in mine['ratio']])} {name}, {mine['missing'].mean():.1%} missing, {mine['replica_divergence'].mean():.0%} apart"
             + (f", {mine['ratio'].isna().sum()} of {len(mine)} never there" if mine["ratio"].isna().any() else "")
             for name, mine in rows[rows["missing"] > 0].groupby("system", sort=False)
         ),
@@ -123,7 +123,7 @@ def _ended(ratio: float) -> float:
 
 
 def _table(study: Study) -> pd.DataFrame:
-    """``system, role, seed, round, accuracy``, and of the whole training ``missing, rounds, ratio, time_s, apart``; raises `LoadError` where nothing fits."""
+    """``system, role, seed, round, accuracy``, and of the whole training ``missing, rounds, ratio, time_s, replica_divergence``; raises `LoadError` where nothing fits."""
     runs = [run for run in study.runs if trainings.model(run)]
     curves = [trainings.learnt(run) for run in runs]
     whole = {
@@ -141,5 +141,5 @@ def _rows(run: Run, curve: pd.DataFrame, whole: np.ndarray) -> pd.DataFrame:
     return curve[["round", "accuracy"]].assign(
         system=run.system, role=run.role, seed=run.seed, missing=float(curve["missing"].mean()), rounds=rounds,
         ratio=rounds / trainings.reached(whole, limit),
-        time_s=float(np.interp(rounds, curve["round"], curve["end_s"], right=np.nan)), apart=float(trainings.apart(run).mean()),
+        time_s=float(np.interp(rounds, curve["round"], curve["end_s"], right=np.nan)), replica_divergence=float(trainings.replica_divergence(run).mean()),
     )  # fmt: skip

@@ -13,7 +13,7 @@ from testbed.core.runs import measured, metrics
 from testbed.core.runs.load import Experiment, Run
 from testbed.models import curves as theory
 from testbed.models import fluid, statistics
-from testbed.models.fluid import LEARNED_AT
+from testbed.models.fluid import MLTCP_ACTIVE_FROM
 from testbed.report import drawing, fluid_comparison, style
 from testbed.report.finding import Finding, Verdict, not_measured
 from testbed.report.study import Study
@@ -73,7 +73,7 @@ def find(study: Study) -> list[Finding]:
     cc = next(cc for cc, role in experiment.roles.items() if role == "treatment")
     runs = experiment.of(cc)
     rows = _steps(_table(experiment), cc)
-    rows = rows[(rows["iteration"] >= LEARNED_AT) & (rows["d"] < SETTLED)]
+    rows = rows[(rows["iteration"] >= MLTCP_ACTIVE_FROM) & (rows["d"] < SETTLED)]
     if rows.empty:
         return [not_measured(SHIFT, SHIFT_SOURCE, "the jobs began apart")]
     return [_shift(rows, runs, tuple(run.path for run in runs))]
@@ -112,7 +112,7 @@ def _expected(d: np.ndarray, curve: theory.Curve) -> dict[str, np.ndarray]:
 
 def _twin_shift(d: np.ndarray, curve: theory.Curve) -> np.ndarray:
     starts = np.column_stack([np.zeros_like(d), d])
-    apart = fluid.simulate([2.0, 2.0], [1.0, 1.0], starts, curve, exponent=0.5, iterations=2, learned_at=0)
+    apart = fluid.simulate([2.0, 2.0], [1.0, 1.0], starts, curve, exponent=0.5, iterations=2, mltcp_active_from=0)
     begins = apart.comm_start_s[:, :, 1] - apart.comm_start_s[:, :, 0]
     return np.asarray(begins[:, 1] - begins[:, 0])
 
@@ -156,15 +156,15 @@ def _theory(middle: Any, right: Any, run: Run, lines: pd.DataFrame, colour: str)
         middle.plot(d, theory.shift(d, 1.0, curve, exponent), line, color=colour, linewidth=1.3)
         right.plot(d, theory.loss(d, 1.0, curve, exponent), line, color=colour, linewidth=1.3)
     middle.plot(d, _twin_shift(d, curve), ":", color=colour, linewidth=1.6)
-    path = lines.mean(axis="columns").iloc[LEARNED_AT:]
+    path = lines.mean(axis="columns").iloc[MLTCP_ACTIVE_FROM:]
     right.plot(path, theory.loss(path, 1.0, curve, 0.5), "o", color=colour, markersize=5, markeredgewidth=0, alpha=0.7)
 
 
 def _finish(axes: Any) -> None:
     left, middle, right = axes
     left.axhline(1, color=style.REFERENCE, linewidth=0.8, linestyle=":")
-    left.axvline(LEARNED_AT, color=style.REFERENCE, linewidth=0.8, linestyle=":")
-    left.annotate("F in force", (LEARNED_AT, 1), xycoords=("data", "axes fraction"), xytext=(3, -10), textcoords="offset points",
+    left.axvline(MLTCP_ACTIVE_FROM, color=style.REFERENCE, linewidth=0.8, linestyle=":")
+    left.annotate("F in force", (MLTCP_ACTIVE_FROM, 1), xycoords=("data", "axes fraction"), xytext=(3, -10), textcoords="offset points",
                   fontsize=8, color=style.REFERENCE)  # fmt: skip
     left.set(xlabel="iteration", ylabel="difference of starts, D ÷ A", ylim=(0, 1.12), title="Where the jobs are")
     left.xaxis.set_major_locator(MaxNLocator(integer=True))

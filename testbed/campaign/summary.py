@@ -47,7 +47,7 @@ def summarise(*experiments: Experiment) -> Summary:
         clock=first.manifest.clock,
         baseline=results[0].system,
         verdict=worst([*(run.verdict.verdict for run in every), *map(_repeated, results)]),
-        needs=demands[experiments[0].path].most,
+        offered_load=demands[experiments[0].path].most,
         overloads=tuple(dict.fromkeys(load for asked in demands.values() for load in asked.overloads)),
         results=tuple(
             _stated(result, results[0], demands[each.path], _waits(of.runs))
@@ -67,7 +67,7 @@ def _stated(result: Result, base: Result, asked: Demand, waits: Waits) -> Result
     found = findings.compared(result, base, asked, waits)
     whole = (*found, *findings.own(result))
     return msgspec.structs.replace(
-        result, findings=whole, answer=answer.sentence(result, base, whole) if found else None
+        result, findings=whole, conclusion=answer.sentence(result, base, whole) if found else None
     )
 
 
@@ -155,7 +155,9 @@ def _result(experiment: Experiment, taken: _Taken, base: _Taken) -> Result:
         last10_mean_s_ci95=interval(taken.steady),
         ideal_s=float(np.mean(ideals)) if len(ideals) == len(runs[0].jobs) else None,
         isolated_s=float(np.mean(known)) if known else None,
-        learned_at=_middle([metrics.learned_at(run.iterations, run.flows, _of_mltcp(run)) for run in runs]),
+        mltcp_active_from=_middle(
+            [metrics.mltcp_active_from(run.iterations, run.flows, _of_mltcp(run)) for run in runs]
+        ),
         interleaved_at=_middle(interleaved) if interleaved else None,
         interleaved_seeds=f"{sum(at is not None for at in interleaved)} of {len(interleaved)}" if interleaved else None,
         per_job=tuple(
@@ -164,7 +166,7 @@ def _result(experiment: Experiment, taken: _Taken, base: _Taken) -> Result:
             if taken.knows(job.job) and base.knows(job.job)
         ),
         verdicts=tuple(run.verdict.verdict for run in runs),
-        touched=msgspec.UNSET if calm is None else calm.touched,
+        disturbed_iterations=msgspec.UNSET if calm is None else calm.disturbed_iterations,
         undisturbed_mean_s=msgspec.UNSET if calm is None else calm.mean_s,
         undisturbed_last10_mean_s=msgspec.UNSET if calm is None else calm.last10_mean_s,
         speedup_mean=gains.mean,
@@ -172,8 +174,8 @@ def _result(experiment: Experiment, taken: _Taken, base: _Taken) -> Result:
         speedup_p99=gains.p99,
         speedup_p99_ci95=gains.p99_ci95,
         delivered=_mean(metrics.delivered(run.messages) for run in runs),
-        important=_important(runs),
-        answer=None,
+        important_fraction=_important_fraction(runs),
+        conclusion=None,
         repeatability=repeatability(taken.steady),
         schedule=_schedule(runs, alone),
     )
@@ -198,7 +200,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return float(np.mean(known)) if known else None
 
 
-def _important(runs: Sequence[Run]) -> float | None:
+def _important_fraction(runs: Sequence[Run]) -> float | None:
     counted = [each for run in runs for each in run.manifest.measured.datagrams or ()]
     tagged = sum(each.tagged for each in counted)
     return sum(each.important for each in counted) / tagged if tagged else None
@@ -229,9 +231,9 @@ def _schedule(runs: Sequence[Run], alone: Sequence[pd.Series[float] | None]) -> 
 
 @dataclass(frozen=True)
 class _Calm:
-    """Without the iterations that the machine touched; None where none are left."""
+    """Without the iterations that the machine disturbed; None where none are left."""
 
-    touched: int
+    disturbed_iterations: int
     mean_s: float | None
     last10_mean_s: float | None
 
@@ -241,10 +243,14 @@ def _undisturbed(runs: list[Run]) -> _Calm | None:
     found = [disturbed.undisturbed(run.iterations, run.disturbances) for run in runs if run.disturbances is not None]
     if len(found) < len(runs):
         return None
-    calm = [(one.undisturbed_mean_s, one.iterations - one.touched) for one in found if one.touched < one.iterations]
+    calm = [
+        (one.undisturbed_mean_s, one.iterations - one.disturbed_iterations)
+        for one in found
+        if one.disturbed_iterations < one.iterations
+    ]
     steady = [one.undisturbed_last10_mean_s for one in found if not np.isnan(one.undisturbed_last10_mean_s)]
     return _Calm(
-        touched=sum(one.touched for one in found),
+        disturbed_iterations=sum(one.disturbed_iterations for one in found),
         mean_s=sum(mean_s * count for mean_s, count in calm) / sum(count for _, count in calm) if calm else None,
         last10_mean_s=float(np.mean(steady)) if steady else None,
     )

@@ -132,7 +132,9 @@ def _judged(plan: Plan, files: dict[str, bytes], made: Provenance, capacity_bps:
     if disturbances.TABLE in files:
         recorded = msgspec.json.decode(files.pop(disturbances.ACCOUNT), type=Recorded)
         noted = pd.read_csv(io.BytesIO(files[disturbances.TABLE]))
-        files[disturbances.TOUCHED] = disturbed.listed(read["iterations"], noted).to_csv(index=False).encode()
+        files[disturbances.DISTURBED_ITERATIONS] = (
+            disturbed.listed(read["iterations"], noted).to_csv(index=False).encode()
+        )
     manifest = Manifest.of(told, made, tables, recorded)
     messages = pd.read_csv(io.BytesIO(files["messages.csv"])) if "messages.csv" in files else None
     lives = pd.read_csv(io.BytesIO(files["jobs.csv"])) if "jobs.csv" in files else None

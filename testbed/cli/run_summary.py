@@ -73,7 +73,7 @@ def say(console: Console, summary: Summary) -> bool:
 
     Whether there was anything to say.
     """
-    answers = [row.answer for row in summary.results if row.answer]
+    answers = [row.conclusion for row in summary.results if row.conclusion]
     for answer in answers:
         terminal.say(console, answer, style="bold")
     given = [
@@ -199,7 +199,7 @@ def _model_against_wall(folder: Path, todo: Sequence[Plan], clock: Clock) -> Lin
 
 
 def _disturbances(summary: Summary) -> list[Line]:
-    """Of each congestion control how much of it the machine touched (I21), and its means without that."""
+    """Of each congestion control how much of it the machine disturbed (I21), and its means without that."""
 
     def said(value: float | msgspec.UnsetType | None) -> str:
         return f"{value:.3f} s" if isinstance(value, float) else "unknown"
@@ -207,11 +207,11 @@ def _disturbances(summary: Summary) -> list[Line]:
     def one(row: Result) -> Line:
         last = min(STEADY_ITERATIONS, row.iterations)
         return "Disturbed", (
-            f"{count(row.touched if isinstance(row.touched, int) else 0, 'iteration')} of {row.system} by this machine. Without them: "
+            f"{count(row.disturbed_iterations if isinstance(row.disturbed_iterations, int) else 0, 'iteration')} of {row.system} by this machine. Without them: "
             f"mean {said(row.undisturbed_mean_s)}, last {last} {said(row.undisturbed_last10_mean_s)}"
         )
 
-    return [one(row) for row in summary.results if row.touched]
+    return [one(row) for row in summary.results if row.disturbed_iterations]
 
 
 def _tried(line: str) -> Line:

@@ -22,7 +22,7 @@ class Request:
     iterations: int = 0
     gradient_bytes: int = 0
     compute_s: float = 0.0
-    arrives_s: float = 0.0
+    arrival_s: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -197,7 +197,7 @@ class _Loop:
         self.progress = progress.counter(len(requests))
         free = np.ones(len(servers.gpus), dtype=bool)
         self.state = State(servers, requests, 0.0, [], {}, free, servers.sizes.copy(), {}, {})
-        self.arrivals = sorted((self.slotted(job.arrives_s), number) for number, job in enumerate(requests))[::-1]
+        self.arrivals = sorted((self.slotted(job.arrival_s), number) for number, job in enumerate(requests))[::-1]
         self.held_by = np.full(len(servers.gpus), -1, dtype=np.int64)
         self.running: dict[int, _Running] = {}
         self.stopped: dict[int, _Stopped] = {}
@@ -351,7 +351,7 @@ def follow(assigned: Assignments, requests: Sequence[Request], servers: Servers)
     own = [given[request.job] for request in requests]
     stints = any(one.stints for one in own)
     return [
-        replace(request, arrives_s=max(request.arrives_s, one.start.s)) if isinstance(one.start, At) else request
+        replace(request, arrival_s=max(request.arrival_s, one.start.s)) if isinstance(one.start, At) else request
         for request, one in zip(requests, own, strict=True)
     ], (_Stints(own, numbers) if stints else _Starts(requests, own, numbers))
 

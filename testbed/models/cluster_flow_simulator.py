@@ -65,7 +65,7 @@ class Flowed:
         to the last.
         """
         there = [
-            (asked, job) for asked, job in zip(requests, self.jobs, strict=True) if asked.arrives_s <= self.lasted_s
+            (asked, job) for asked, job in zip(requests, self.jobs, strict=True) if asked.arrival_s <= self.lasted_s
         ]
         ends = [self.lasted_s if job.end_s is None else job.end_s for _, job in there]
         held = [_held(job, end_s) for (_, job), end_s in zip(there, ends, strict=True)]
@@ -88,20 +88,21 @@ def _held(job: Came, end_s: float) -> tuple[Stint, ...]:
 
 def simulate(
     requests: Sequence[Request], servers: Servers, policy: Policy, network: FlowNetwork, force: Force, *, until_s: float,
-    learned_at: int = 0, intra_bps: float = np.inf, batch_s: float = BATCH_S, seed: int = 0,
+    mltcp_active_from: int = 0, intra_bps: float = np.inf, batch_s: float = BATCH_S, seed: int = 0,
     say: Callable[[str], None] = lambda _: None,
 ) -> Flowed:  # fmt: skip
     """``say`` is called before loops are compiled, which takes long. Up to ``until_s``, or until all jobs have ended. Iterations begin where jobs do; raises `ValueError` for jobs that are stopped."""
     rates = network.capacity
     longest = network.longest
     asked = [
-        FlowJob((Node(one.compute_s), Node(1.0, (0,), ())), force=force, learned_at=learned_at) for one in requests
+        FlowJob((Node(one.compute_s), Node(1.0, (0,), ())), force=force, mltcp_active_from=mltcp_active_from)
+        for one in requests
     ]
     places = [count for one in requests for count in (0, longest * one.gpus if one.gpus > 1 else 0)]
     loop = Loop(asked, rates, keep=False, wait=True, places=places, batch_s=batch_s, say=say)
     loop.state.wanted[:] = [one.iterations for one in requests]
     state = State(servers, requests, 0.0, [], {}, np.ones(len(servers.gpus), dtype=bool), servers.sizes.copy(), {}, {})
-    arrivals = sorted(((one.arrives_s, number) for number, one in enumerate(requests)), reverse=True)
+    arrivals = sorted(((one.arrival_s, number) for number, one in enumerate(requests)), reverse=True)
     draw = random.Random(f"paths {seed}")
     gpus: dict[int, np.ndarray] = {}
     starts, ends, alone = dict[int, float](), dict[int, float](), np.ones(len(requests))

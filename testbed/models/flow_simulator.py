@@ -49,7 +49,7 @@ class FlowJob:
     nodes: tuple[Node, ...]
     start_s: float = 0.0
     force: Force = EQUAL
-    learned_at: int = 0  # the first iteration with its force; before, weights are 1
+    mltcp_active_from: int = 0  # the first iteration with its force; before, weights are 1
     grid: tuple[float, float] | None = None  # period and phase of the slots that iterations begin on
     tolerated: float = 0.05  # drift ÷ period that is none
     factors: Floats = field(default_factory=lambda: np.ones(1))  # of computing, by iteration, over and over
@@ -80,7 +80,7 @@ class Jobs(NamedTuple):
     started: Floats
     sends_from: Floats
     runs: npt.NDArray[np.bool_]
-    learned_at: Ints
+    mltcp_active_from: Ints
     period: Floats  # of its grid; 0: none
     phase: Floats
     tolerated: Floats
@@ -144,7 +144,7 @@ def jobs(asked: Sequence[FlowJob], *, keep: bool = True, seed: int = 0, batch_s:
         floats([node.ends_at for node in nodes]), np.zeros(count, np.int64), np.zeros(count), np.zeros(count), np.zeros(count, np.int64),
         np.zeros(count),
         first, np.zeros(len(asked), np.int64), np.zeros(len(asked), np.int64), np.zeros(len(asked)), np.full(len(asked), -1.0),
-        np.zeros(len(asked), np.bool_), ints([job.learned_at for job in asked]), floats([job.grid[0] if job.grid else 0.0 for job in asked]),
+        np.zeros(len(asked), np.bool_), ints([job.mltcp_active_from for job in asked]), floats([job.grid[0] if job.grid else 0.0 for job in asked]),
         floats([job.grid[1] if job.grid else 0.0 for job in asked]), floats([job.tolerated for job in asked]), np.zeros(len(asked), np.bool_),
         np.array([filled(job.force.bounds) for job in asked]),
         np.array([filled(job.force.weights) for job in asked]),
@@ -394,7 +394,7 @@ def _begin(net: Network, state: Jobs, node: int, now: float) -> None:
 def _weigh(net: Network, state: Jobs, node: int) -> None:
     job = state.job[node]
     iteration = state.iteration[job]
-    force = state.weights[job, state.step[node]] if iteration >= state.learned_at[job] else 1.0
+    force = state.weights[job, state.step[node]] if iteration >= state.mltcp_active_from[job] else 1.0
     net.weight[node] = force * state.chance[node, iteration % state.chance.shape[1]]
     maxmin.choose(net, node)
 
@@ -510,7 +510,11 @@ def _until(net: Network, state: Jobs, node: int, now: float) -> float:
 def _after(state: Jobs, node: int) -> float:
     """What it has to send after this step of its force."""
     job, span = state.job[node], state.ends_at[node] - state.begins_at[node]
-    if state.step[node] < state.bounds.shape[1] - 1 and span > 0 and state.iteration[job] >= state.learned_at[job]:
+    if (
+        state.step[node] < state.bounds.shape[1] - 1
+        and span > 0
+        and state.iteration[job] >= state.mltcp_active_from[job]
+    ):
         bound = state.bounds[job, state.step[node]]
         if bound < state.ends_at[node]:
             return float(state.amount[node] * (state.ends_at[node] - bound) / span)

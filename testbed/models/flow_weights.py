@@ -17,7 +17,7 @@ from testbed.models.frames import payload_share
 from testbed.models.weight_function import Force
 
 STEPS = 16  # of F over an iteration's bytes
-LEARNED_AT = 2  # iterations until a flow knows r (docs/congestion-controls.md)
+MLTCP_ACTIVE_FROM = 2  # iterations until a flow knows r (docs/congestion-controls.md)
 MOST_SPREAD = 0.5
 BAND = 1e6  # of strict priority: by how much a band outweighs the one below
 LEAST = 0.01  # weights stay above nothing
@@ -82,11 +82,11 @@ def spread(plan: Plan, job: JobPlan, *, each: float | None = None) -> float:
     return min(MOST_SPREAD, sigma * (cycle_s / phase_s) ** 0.5) if phase_s else 0.0
 
 
-def learned_at(control: CongestionControl) -> int:
+def mltcp_active_from(control: CongestionControl) -> int:
     """The first iteration in which its force is in force; 0 for who is told what an iteration is, or needs not know."""
     constants = catalogue.effective(control)
     told = constants.get("total_bytes", 0) > 0 or not constants.get("slope", 0)
-    return 0 if told or not control.traits.learns else LEARNED_AT
+    return 0 if told or not control.traits.learns else MLTCP_ACTIVE_FROM
 
 
 def banded(total: int, thresholds: tuple[int, ...]) -> Force:

@@ -17,7 +17,9 @@ from testbed.core.runs.metrics import interleaved_needs
 from testbed.models.curves import Curve, Factor
 
 STEPS = 200  # per communication phase alone
-LEARNED_AT = 2  # the first iteration with F in force: flows learn in the two before (docs/congestion-controls.md)
+MLTCP_ACTIVE_FROM = (
+    2  # the first iteration with F in force: flows learn in the two before (docs/congestion-controls.md)
+)
 
 
 @dataclass(frozen=True)
@@ -54,13 +56,13 @@ def simulate(
     *,
     exponent: float = 1.0,
     iterations: int = 30,
-    learned_at: int = LEARNED_AT,
+    mltcp_active_from: int = MLTCP_ACTIVE_FROM,
     noise_s: float = 0.0,
     seed: int = 0,
 ) -> Flows:
     """Run jobs (``compute_s`` and ``comm_s`` alone, one value per job) from ``offsets_s`` ([replica, job], or one replica's).
 
-    Until iteration ``learned_at`` of a job its F is 1. ``noise_s``: standard deviation of normal noise on each compute
+    Until iteration ``mltcp_active_from`` of a job its F is 1. ``noise_s``: standard deviation of normal noise on each compute
     phase, which is never shorter than nothing. A job goes on until all have their iterations; only the first count.
     """
     offsets = np.atleast_2d(np.asarray(offsets_s, dtype=float))
@@ -85,7 +87,7 @@ def simulate(
     while (number < iterations).any():
         sending = sent >= 0
         ratio = np.minimum(np.maximum(sent / comm, 0), 1)
-        force = np.where(number < learned_at, 1.0, factor(ratio)) ** exponent
+        force = np.where(number < mltcp_active_from, 1.0, factor(ratio)) ** exponent
         weight = np.where(sending, force, 0.0)
         total = weight.sum(axis=1, keepdims=True)
         rate = weight / np.where(total > 0, total, 1.0)

@@ -22,7 +22,7 @@ def measure(ran: Sequence[Ran], servers: Servers, iteration_s: IterationTime, *,
     """The usual numbers of a schedule; of one that was cut off at ``cut_s`` with the jobs that had arrived by then."""
     lasts = max(job.end_s for job in ran) if cut_s is None else cut_s
     done = np.array([job.done for job in ran], dtype=bool)
-    stays = np.array([job.end_s - job.request.arrives_s for job in ran])
+    stays = np.array([job.end_s - job.request.arrival_s for job in ran])
     held_s = np.array([sum(stint.end_s - stint.start_s for stint in job.held) for job in ran])
     gpus = np.array([job.request.gpus for job in ran])
     alone = np.array(
@@ -80,7 +80,7 @@ def _fair_s(ran: Sequence[Ran], alone: npt.NDArray[np.float64], count: int) -> n
     with 1/n of the cluster. Ours: n is the mean number of jobs that were there while this one was, and a job whose GPUs are
     more than such a share takes longer there in proportion.
     """
-    arrivals = np.sort([job.request.arrives_s for job in ran])
+    arrivals = np.sort([job.request.arrival_s for job in ran])
     ends = np.sort([job.end_s for job in ran])
 
     def job_seconds(until: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -90,7 +90,7 @@ def _fair_s(ran: Sequence[Ran], alone: npt.NDArray[np.float64], count: int) -> n
         found: npt.NDArray[np.float64] = (came * until - been[0][came]) - (gone * until - been[1][gone])
         return found
 
-    begin, end = np.array([job.request.arrives_s for job in ran]), np.array([job.end_s for job in ran])
+    begin, end = np.array([job.request.arrival_s for job in ran]), np.array([job.end_s for job in ran])
     stay = np.maximum(end - begin, np.finfo(float).tiny)
     there = np.maximum((job_seconds(end) - job_seconds(begin)) / stay, 1.0)
     gpus = np.array([job.request.gpus for job in ran])
@@ -104,7 +104,7 @@ def _idle(ran: Sequence[Ran], count: int, lasts: float, iteration_s: IterationTi
     ] = []  # when, how many GPUs are taken, and of whom one waits more (or less: negative)
     slowed = 0.0
     for job in ran:
-        wanted, waits_from = job.request.gpus, job.request.arrives_s
+        wanted, waits_from = job.request.gpus, job.request.arrival_s
         for stint in job.held:
             events += [(waits_from, 0, wanted), (stint.start_s, wanted, -wanted), (stint.end_s, -wanted, 0)]
             waits_from = stint.end_s

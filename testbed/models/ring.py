@@ -18,7 +18,7 @@ import numpy.typing as npt
 from testbed.models.gradient_masks import PACKET_BYTES
 from testbed.replay.training import ELEMENT, Task
 from testbed.replay.training.layers import Array
-from testbed.replay.training.replicas import apart
+from testbed.replay.training.replicas import divergence
 
 Here = npt.NDArray[np.bool_]
 # Of a round, a step (from 0 on; gradients in the first half) and the rank that receives: which of so many numbers came.
@@ -30,7 +30,7 @@ class Trained:
     """Of a training by replicas: rank 0's accuracy by looks (0 to 1), and max‖θi − θj‖ ÷ ‖θ0‖ after every round."""
 
     accuracy: npt.NDArray[np.float64]
-    apart: npt.NDArray[np.float64]
+    replica_divergence: npt.NDArray[np.float64]
 
 
 def reduced(gradients: Sequence[Array], arrives: Callable[[int, int, int], Here]) -> list[Array]:
@@ -84,7 +84,7 @@ def train(task: Task, rounds: int, ranks: int, arrives: Arrives, *, resync: int 
         if resync and number % resync == 0:
             replicas = [replicas[0].copy() for _ in replicas]
             velocities = [velocities[0].copy() for _ in velocities]
-        distances.append(apart(replicas, replicas[0]))
+        distances.append(divergence(replicas, replicas[0]))
         if number % task.every == 0:
             accuracies.append(task.accuracy(replicas[0]))
     return Trained(np.array(accuracies), np.array(distances))

@@ -61,9 +61,9 @@ def ran(run: Run) -> tuple[Ran, ...]:
     met = contention.met(held, _crossed(run))
     return tuple(
         Ran(
-            Request(job.job, len(gpus(job)), job.iterations, arrives_s=life(job).arrives_ns / 1e9),
+            Request(job.job, len(gpus(job)), job.iterations, arrival_s=life(job).arrival_ns / 1e9),
             gpus(job), stints[0].start_s if stints else row["end_s"], row["end_s"], own.most, life(job).after, own.mean, stints,
-            row["how"] == "done",
+            row["outcome"] == "done",
         )
         for (job, row), stints, own in zip(lived, held, met, strict=True)
     )  # fmt: skip
@@ -83,7 +83,7 @@ def _held(run: Run, job: JobPlan, row: Mapping[Hashable, Any]) -> tuple[Stint, .
     if pd.isna(start_s):
         return ()
     iterations: float = job.iterations
-    if row["how"] != "done":
+    if row["outcome"] != "done":
         pace_s = run.times[job.job].mean() if job.job in run.times else job.ideal_s
         iterations = (end_s - start_s) / pace_s if pace_s else 0.0
     return (Stint(gpus(job), start_s, end_s, iterations),)

@@ -79,10 +79,10 @@ def _ring(gpus: Sequence[Gpu], hosts: Mapping[Gpu, str]) -> tuple[str, ...]:
 
 
 def _life(wanted: Request, given: Assignment) -> Life:
-    arrives_ns = round(wanted.arrives_s * 1e9)
-    at_ns = max(arrives_ns, round(given.start.s * 1e9)) if isinstance(given.start, At) else arrives_ns
+    arrival_ns = round(wanted.arrival_s * 1e9)
+    at_ns = max(arrival_ns, round(given.start.s * 1e9)) if isinstance(given.start, At) else arrival_ns
     after = given.start.jobs if isinstance(given.start, After) else ()
-    return Life(tuple(f"{gpu.host}:{gpu.slot}" for gpu in given.gpus), arrives_ns, at_ns, after)
+    return Life(tuple(f"{gpu.host}:{gpu.slot}" for gpu in given.gpus), arrival_ns, at_ns, after)
 
 
 def on_servers(trace: Trace, gpus: int, servers: int, model: Model) -> Trace:

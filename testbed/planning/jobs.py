@@ -333,9 +333,9 @@ def _requests(spec: Spec, asked: list[Asked]) -> list[Request]:
             one.job.iterations or 0,
             one.trace.bytes_per_iteration,
             one.computing_s,
-            arrives_ns / 1e9,
+            arrival_ns / 1e9,
         )
-        for number, (one, arrives_ns) in enumerate(zip(asked, arrives, strict=True))
+        for number, (one, arrival_ns) in enumerate(zip(asked, arrives, strict=True))
         if one.trace is not None
     ]
 

@@ -368,7 +368,7 @@ def _with_their_kinds(jobs: Iterable[JobPlan], ways: list[Way]) -> tuple[JobPlan
 
 
 def _alone(plan: Plan, job: JobPlan) -> Plan:
-    life = None if job.life is None else msgspec.structs.replace(job.life, arrives_ns=0, at_ns=0, after=())
+    life = None if job.life is None else msgspec.structs.replace(job.life, arrival_ns=0, at_ns=0, after=())
     lone = msgspec.structs.replace(
         job, offset_ns=0, leave_ns=None, iterations=min(job.iterations, ALONE_ITERATIONS), grid=None, life=life
     )

@@ -18,7 +18,7 @@ class Look:
     """What is seen of what learns, after a round."""
 
     accuracy: float | None  # 0 to 1; None: it was not looked at
-    apart: float  # its workers' parameters, at most: max‖θi − θj‖ ÷ ‖θ‖
+    replica_divergence: float  # its workers' parameters, at most: max‖θi − θj‖ ÷ ‖θ‖
 
 
 class Content(Protocol):

@@ -12,7 +12,7 @@ the job (`WorkerJob`)  ``{"listening": true}``
 "wait_from_ns": w}``   ``[iteration, start, comm_start, end, bytes_sent, late, operations]``,
                        in ns after t; operations: ``[[id, start, end]]`` of its collectives; then, if
                        there is any of it, ``{"messages": how they ended, "datagrams": those so
-                       far, "windows": what TCP keeps of each flow, "accuracy", "apart": of what it
+                       far, "windows": what TCP keeps of each flow, "accuracy", "replica_divergence": of what it
                        learns}``; ``"offset_ns"``, if told, takes the place of the job's. Where links are held alone, in between
                        ``{"asks": true}`` and ``{"asks": false}`` around an exchange
 ``{"granted": 1}``     then goes on with the exchange that it has asked for

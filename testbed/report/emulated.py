@@ -25,13 +25,13 @@ def table(study: Study) -> pd.DataFrame:
 
 def _row(run: Run) -> dict[str, object]:
     ran, said = run_schedule_metrics.ran(run), foretold_s(run.plan)
-    took = [job.end_s - job.request.arrives_s for job in ran]
+    took = [job.end_s - job.request.arrival_s for job in ran]
     return {
         "ratio": ratio(run.plan), "scheduler": run.plan.scheduler, "system": run.system, "role": run.role, "seed": run.seed,
         "makespan_s": max(job.end_s for job in ran), "completion_s": sum(took) / len(took),
         "foretold_makespan_s": max(said.values()),
-        "foretold_completion_s": sum(said[job.request.job] - job.request.arrives_s for job in ran) / len(said),
-        "job_off": sum(abs((said[job.request.job] - job.request.arrives_s) / lasted - 1) for job, lasted in zip(ran, took, strict=True)) / len(said),
+        "foretold_completion_s": sum(said[job.request.job] - job.request.arrival_s for job in ran) / len(said),
+        "job_off": sum(abs((said[job.request.job] - job.request.arrival_s) / lasted - 1) for job, lasted in zip(ran, took, strict=True)) / len(said),
         "failed": sum(not job.done for job in ran),
     }  # fmt: skip
 
@@ -70,7 +70,7 @@ def _request(job: JobPlan, model: Model) -> Request:
     life = run_schedule_metrics.life(job)
     gpus = len(life.gpus)
     size = _exchange_s(job) * model.rate_bps / 8 * gpus / (2 * (gpus - 1)) if gpus > 1 else 0.0
-    return Request(job.job, gpus, job.iterations, round(size), job.compute_ns / 1e9, life.arrives_ns / 1e9)
+    return Request(job.job, gpus, job.iterations, round(size), job.compute_ns / 1e9, life.arrival_ns / 1e9)
 
 
 def _assignment(job: JobPlan) -> Assignment:

@@ -7,7 +7,7 @@ import pandas as pd
 
 from testbed.core.runs import metrics
 from testbed.core.runs.load import Run
-from testbed.models.fluid import LEARNED_AT
+from testbed.models.fluid import MLTCP_ACTIVE_FROM
 
 WINDOW_S = 0.01
 FEWEST = 25  # windows
@@ -43,7 +43,7 @@ def together(run: Run) -> pd.DataFrame:
     sending = np.ones(len(rates), dtype=bool)
     middle = rates.index.to_numpy()[:, None]
     for job in (0, 1):
-        rows = phases[(phases["job"] == job) & (phases["iteration"] >= LEARNED_AT)]
+        rows = phases[(phases["job"] == job) & (phases["iteration"] >= MLTCP_ACTIVE_FROM)]
         begin, end = rows["begin_s"].to_numpy() + 2 * WINDOW_S, rows["end_s"].to_numpy() - 2 * WINDOW_S
         sending &= ((middle > begin) & (middle < end)).any(axis=1)
     total = rates[0] + rates[1]

@@ -81,7 +81,7 @@ def _gathered_s(run: Run, per: pd.DataFrame) -> np.ndarray:
     """When the server has had the last gradients of each iteration that are to come; where TCP carries them, by its samples."""
     if run.plan.jobs[0].by_tcp or run.messages is None:
         return _answered_s(run, per) - run.plan.base_rtt_s - run.plan.sample_ns / 2e9
-    came = run.messages[(run.messages["end"] == "receive") & (run.messages["stage"] == "gradient")]
+    came = run.messages[(run.messages["side"] == "receive") & (run.messages["stage"] == "gradient")]
     return np.asarray(came.groupby("iteration")["last_s"].max().reindex(per.index).fillna(per["end"]))
 
 

@@ -86,19 +86,19 @@ def learnt(run: Run) -> pd.DataFrame:
     return found.assign(missing=_missing(run, found["round"])).reset_index(drop=True)
 
 
-def apart(run: Run) -> pd.Series[float]:
-    """How far apart its workers' parameters were, by round from 1 on; empty: nobody has written that down."""
-    if run.training is None or "apart" not in run.training:
+def replica_divergence(run: Run) -> pd.Series[float]:
+    """How far its workers' parameters were from each other, by round from 1 on; empty: not recorded."""
+    if run.training is None or "replica_divergence" not in run.training:
         return pd.Series(dtype=float)
     rounds = run.training.sort_values("iteration")
-    return pd.Series(rounds["apart"].to_numpy(float), rounds["iteration"].to_numpy() + 1).dropna()
+    return pd.Series(rounds["replica_divergence"].to_numpy(float), rounds["iteration"].to_numpy() + 1).dropna()
 
 
 def _missing(run: Run, rounds: pd.Series[int]) -> pd.Series[float]:
     zeros = pd.Series(0.0, rounds.index)
     if run.messages is None:
         return zeros
-    told = run.messages[(run.messages["end"] == "receive") & (run.messages["stage"] == "gradient")]
+    told = run.messages[(run.messages["side"] == "receive") & (run.messages["stage"] == "gradient")]
     look = np.searchsorted(rounds.to_numpy(), told["iteration"].to_numpy() + 1)
     sums = told.groupby(look)[["missing", "bytes"]].sum().reindex(range(len(rounds))).fillna(0)
     return pd.Series((sums["missing"] / sums["bytes"].clip(lower=1)).to_numpy(), rounds.index)
@@ -147,11 +147,11 @@ def holes(run: Run) -> tuple[Rounds, float]:
     """Of every round after the first ones by worker, of its whole gradient; and the share of the gradients that is missing."""
     job, messages = run.jobs[0], run.messages
     workers = len(job.hosts)
-    if messages is None or "lost" not in messages:
+    if messages is None or "missing_ranges" not in messages:
         return nothing(workers), 0.0
     begins = [learning.task().bytes * rank // workers for rank in range(workers + 1)]  # of the part that each sums up
     told = messages[
-        (messages["end"] == "receive") & (messages["stage"] == "gradient") & (messages["iteration"] >= SETTLED)
+        (messages["side"] == "receive") & (messages["stage"] == "gradient") & (messages["iteration"] >= SETTLED)
     ]
     if (told["bytes"] != told["worker"].map(lambda rank: begins[rank + 1] - begins[rank])).any():
         raise LoadError(
@@ -162,7 +162,7 @@ def holes(run: Run) -> tuple[Rounds, float]:
     for row in told.itertuples():
         at = begins[int(row.worker)]  # type: ignore[arg-type]
         mine = found.setdefault((int(row.iteration), int(row.peer)), [])  # type: ignore[arg-type]
-        mine += [(at + offset, size) for offset, size in spans(row.lost)]
+        mine += [(at + offset, size) for offset, size in spans(row.missing_ranges)]
     numbers = range(SETTLED, job.iterations)
     rounds = tuple(
         tuple(tuple(sorted(found.get((number, worker), []))) for worker in range(workers)) for number in numbers

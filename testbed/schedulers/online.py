@@ -27,13 +27,13 @@ def schedule(
     module: Module, requests: Sequence[Request], cluster: Cluster, model: Model, options: Any, *, seed: int
 ) -> Assignments:
     """As the scheduler itself where all jobs are there from the beginning; raises `RequestError` as it does."""
-    if len(requests) > MOST_PLANNED and any(request.arrives_s for request in requests):
+    if len(requests) > MOST_PLANNED and any(request.arrival_s for request in requests):
         in_one_pass = getattr(module, "schedule_as_they_arrive", None)
         found: Assignments | None = in_one_pass and in_one_pass(requests, cluster, model, options)
         if found is not None:
             return found
     planned = module.schedule(requests, cluster, model, options, seed=seed)
-    if planned.trials == 1 or not any(request.arrives_s for request in requests):
+    if planned.trials == 1 or not any(request.arrival_s for request in requests):
         return planned
     servers = Servers(tuple(cluster.gpus))
     law = Contended(model, len(servers.sizes))
@@ -52,10 +52,10 @@ def schedule(
         if not state.waiting or min(requests[number].gpus for number in state.waiting) > state.idle.sum():
             return
         running = [
-            replace(requests[number], arrives_s=0.0, iterations=_left(end_s - state.now_s, law.iteration_s(number)))
+            replace(requests[number], arrival_s=0.0, iterations=_left(end_s - state.now_s, law.iteration_s(number)))
             for number, end_s in sorted(state.ends_s.items())
         ]
-        waiting = [replace(requests[number], arrives_s=0.0) for number in sorted(state.waiting)]
+        waiting = [replace(requests[number], arrival_s=0.0) for number in sorted(state.waiting)]
         worked_s = given_s.copy()
         for request in running:  # what they still have to do is not done
             worked_s[[numbers[gpu] for gpu in held[request.job]]] -= estimate_s(request)

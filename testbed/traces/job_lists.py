@@ -39,7 +39,7 @@ MODELS = ("resnet50", "vgg16", "vgg19", "bert-base", "gpt2")  # data parallel, o
 class Logged:
     """A job as a cluster's log has it; times in seconds."""
 
-    arrives_s: float
+    arrival_s: float
     gpus: int
     took_s: float
 
@@ -95,7 +95,7 @@ def read(path: Path, rate_bps: int, seed: int, format: str | None = None) -> Job
     if chosen is None:
         raise RequestError(
             f"{shown(path, 200)} is no list of jobs that is known here: {'; '.join(one.TITLE for one in formats())}. Give a CSV "
-            "file with the columns job,gpus,iterations,gradient_bytes,compute_s,arrives_s."
+            "file with the columns job,gpus,iterations,gradient_bytes,compute_s,arrival_s."
         )
     omitted = Omissions()
     with within(shown(path, 200)):
@@ -133,13 +133,13 @@ def filled(logged: Sequence[Logged], rate_bps: int, seed: int) -> list[Request]:
     """
     draw = random.Random(f"joblist {seed}")
     models = [trace.load(name).scaled(rate_bps) for name in MODELS]
-    first = min(one.arrives_s for one in logged)
+    first = min(one.arrival_s for one in logged)
     requests = []
-    for number, job in enumerate(sorted(logged, key=lambda job: job.arrives_s)):
+    for number, job in enumerate(sorted(logged, key=lambda job: job.arrival_s)):
         model = draw.choice(models)
         iterations = max(1, round(job.took_s / model.compute_s))
-        arrives_s = job.arrives_s - first
-        requests.append(Request(number, job.gpus, iterations, model.bytes_per_iteration, model.compute_s, arrives_s))
+        arrival_s = job.arrival_s - first
+        requests.append(Request(number, job.gpus, iterations, model.bytes_per_iteration, model.compute_s, arrival_s))
     return requests
 
 
@@ -151,6 +151,6 @@ def poisson(requests: Sequence[Request], gpus: int, load: float, seed: int) -> l
         raise RequestError("load: these jobs compute nothing, so that no rate of arrivals makes a load")
     now, found = 0.0, []
     for one in requests:
-        found.append(replace(one, arrives_s=now))
+        found.append(replace(one, arrival_s=now))
         now += draw.expovariate(load * gpus / work)
     return found

@@ -196,9 +196,9 @@ def test_a_killed_worker_of_a_job_that_holds_gpus_frees_them_and_the_others_go_o
 
     result = Result(rundir.unpack(Host().run(one, observe, Patience())))
     found = result.table("jobs.csv").set_index("job")
-    assert list(found["how"]) == ["failed", "done"]
+    assert list(found["outcome"]) == ["failed", "done"]
     assert found["start_s"][1] >= found["end_s"][0]
-    assert "killed by signal 9" in found["why"][0]
+    assert "killed by signal 9" in found["failure_reason"][0]
     nothing_left(before, tmp_path)
 
 

@@ -37,7 +37,7 @@ def test_mltcp_interleaves_two_jobs() -> None:
     """As eBPF: learned, and apart."""
 
     def check(result: Result) -> None:
-        learned = metrics.learned_at(result.table("iterations.csv"), result.table("flows.csv"))
+        learned = metrics.mltcp_active_from(result.table("iterations.csv"), result.table("flows.csv"))
         assert learned is not None and learned <= 3
         assert metrics.steady(metrics.iteration_times(result.table("iterations.csv"))) <= 1.05 * IDEAL_S
 

@@ -27,9 +27,11 @@ def test_what_arrived_and_the_holes_are_the_message(system: str) -> None:
         messages = result.table("messages.csv")
         assert jobs._misreported(runs.one_plan(**asked).jobs[0], messages) == 0
         assert len(messages) == 2 * 2 * 3 * 4  # ends, stages, workers, iterations
-        received = messages[messages["end"] == "receive"]
+        received = messages[messages["side"] == "receive"]
         assert received["missing"].sum() > 0
-        holes = received["lost"].fillna("").map(lambda text: sum(int(one.split("+")[1]) for one in text.split()))
+        holes = (
+            received["missing_ranges"].fillna("").map(lambda text: sum(int(one.split("+")[1]) for one in text.split()))
+        )
         assert (received["delivered"] + holes == received["bytes"]).all()
         told = result.manifest["measured"]["datagrams"]
         assert [one["worker"] for one in told] == [0, 1, 2, 3] and all(one["sent"] > 0 for one in told)

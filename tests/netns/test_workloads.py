@@ -135,7 +135,7 @@ def test_real_training_says_what_it_lost(tmp_path: Path, mtu: str) -> None:
     assert len(each) == 3 * 2 * 2 and each.eq(4 * PARAMETERS).all()
     missing = gradients.groupby("iteration")["missing"].sum()
     assert missing[0] == 0 and (missing[1:] > 0).all() and means["missing"].sum() == 0
-    assert (gradients["deadline"] == 1).any()
+    assert (gradients["closed_deadline"] == 1).any()
     assert gradients["last_s"].between(0, 60).all()
     verdict = {row["id"]: row["status"] for row in json.loads((run / "verdict.json").read_text())["invariants"]}
     assert verdict["I9"] == "ok" and verdict["I24"] in ("ok", "suspect")

@@ -81,7 +81,7 @@ def _tables(plan: Plan, run: Run, model: fluid.Flows) -> dict[str, pd.DataFrame]
         sent = np.interp(times, knots, np.repeat(np.arange(len(begin) + 1), 2)[1:-1] * float(size))
         current = np.searchsorted(begin, times, side="right") - 1
         ratio = np.clip(sent / size - np.maximum(current, 0), 0, 1)
-        known = (current >= fluid.LEARNED_AT) & ("mltcp" in job.cc.name)
+        known = (current >= fluid.MLTCP_ACTIVE_FROM) & ("mltcp" in job.cc.name)
         sent_by_all += sent
         samples.append(
             pd.DataFrame({

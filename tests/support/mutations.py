@@ -46,7 +46,7 @@ TOMLS = (
     'topo = "dumbbell"\nsystem = ["reno"]\n[[job]]\ntrace = "resnet50"\nworkers = 2\n[[job]]\ntrace = "gpt2"\n[quick]\niterations = 2\n',
     'iterations = 5\nset = ["job.0.workers=2"]\n[sweep]\nrate = ["100mbit", "1gbit"]\n',
 )
-TABLE = "job,gpus,iterations,gradient_bytes,compute_s,arrives_s\n0,4,100,10000000,0.1,0\n1,2,100,10000000,0.1,0\n2,1,50,0,0.2,1.5\n"
+TABLE = "job,gpus,iterations,gradient_bytes,compute_s,arrival_s\n0,4,100,10000000,0.1,0\n1,2,100,10000000,0.1,0\n2,1,50,0,0.2,1.5\n"
 HELIOS = "job_id,gpu_num,submit_time,duration\n1,8,2020-04-02 10:00:00,1200\n2,0,2020-04-02 10:01:00,60\n3,2,2020-04-02 10:02:00,300\n"
 PAI = "job_name,inst_num,start_time,end_time,plan_gpu\nx,2,1000,1600,100\nx,1,990,1610,\ny,3,1100,1200,50\n"
 CELLS = (

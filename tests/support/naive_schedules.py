@@ -47,7 +47,7 @@ def follow(assigned: Assignments, requests: Sequence[Request], servers: Servers)
                 yield number, gpus[number]
 
     return [
-        replace(request, arrives_s=max(request.arrives_s, start.s)) if isinstance(start, At) else request
+        replace(request, arrival_s=max(request.arrival_s, start.s)) if isinstance(start, At) else request
         for request, start in zip(requests, starts, strict=True)
     ], policy
 
@@ -99,7 +99,7 @@ def by_las(requests: Sequence[Request], cluster: Cluster, model: Model, options:
         since_s = state.now_s
         behind = {job: attained[job] >= options.threshold * (1 - 1e-12) for job in (*state.ends_s, *state.waiting)}
         room, chosen = len(instance.servers.gpus), []
-        for job in sorted(behind, key=lambda job: (behind[job], requests[job].arrives_s, job)):
+        for job in sorted(behind, key=lambda job: (behind[job], requests[job].arrival_s, job)):
             if requests[job].gpus <= room:
                 room -= requests[job].gpus
                 chosen.append(job)

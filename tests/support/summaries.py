@@ -27,14 +27,14 @@ def row(
     whole = Result(
         system=cc, role="treatment" if mltcp else "baseline", seeds=seeds, jobs=len(per_job), iterations=30, verdicts=tuple("valid" for _ in seeds),
         per_job=per_job, isolated_s=1.0, ideal_s=1.0, last10_mean_s=1.4, last10_mean_s_ci95=None, mean_s=1.0, mean_s_ci95=None, p50_s=1.0, p95_s=1.0,
-        p99_s=1.0, speedup_p99=1.0, speedup_p99_ci95=None, learned_at=2 if mltcp else None, interleaved_at=None,
-        interleaved_seeds=f"0 of {len(seeds)}", speedup_mean=gain, speedup_mean_ci95=interval, answer=None,
+        p99_s=1.0, speedup_p99=1.0, speedup_p99_ci95=None, mltcp_active_from=2 if mltcp else None, interleaved_at=None,
+        interleaved_seeds=f"0 of {len(seeds)}", speedup_mean=gain, speedup_mean_ci95=interval, conclusion=None,
     )  # fmt: skip
     return replace(whole, **more)
 
 
 def summary(*results: Result, **more: Any) -> Summary:
     whole = Summary(
-        version=VERSION, experiment="x", substrate="uml", clock="virtual", baseline="reno", verdict="valid", needs=None, results=results
+        version=VERSION, experiment="x", substrate="uml", clock="virtual", baseline="reno", verdict="valid", offered_load=None, results=results
     )  # fmt: skip
     return replace(whole, **more)

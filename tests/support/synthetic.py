@@ -71,7 +71,7 @@ def _lives(one: Plan, times: Times) -> pd.DataFrame:
         return ends[number]
 
     return pd.DataFrame([
-        {"job": number, "arrives_s": life.arrives_ns / 1e9, "start_s": start(life), "end_s": end(number), "how": "done", "gpus": " ".join(life.gpus), "why": ""}
+        {"job": number, "arrival_s": life.arrival_ns / 1e9, "start_s": start(life), "end_s": end(number), "outcome": "done", "gpus": " ".join(life.gpus), "failure_reason": ""}
         for number, job in jobs.items() if (life := job.life) is not None
     ])  # fmt: skip
 

@@ -60,9 +60,9 @@ def test_f_is_at_least_one_below_the_floor() -> None:
 
 def test_the_first_whole_iteration_is_learned_from() -> None:
     result = run("mltcp_reno:learn=first")
-    assert metrics.learned_at(result.table("iterations.csv"), result.table("flows.csv")) == 1
+    assert metrics.mltcp_active_from(result.table("iterations.csv"), result.table("flows.csv")) == 1
     result = run("mltcp_reno")
-    assert metrics.learned_at(result.table("iterations.csv"), result.table("flows.csv")) == 2
+    assert metrics.mltcp_active_from(result.table("iterations.csv"), result.table("flows.csv")) == 2
 
 
 def test_a_logarithm_is_in_force_from_the_first_byte() -> None:

@@ -32,7 +32,7 @@ def test_the_model_foretells_jobs_that_meet_nobody(
     assert lines_of(written.err, 1)
     (found,) = json.loads(written.out)["results"]
     (came,) = found["emulated"]
-    assert came["verdict"] == "valid" and [job["how"] for job in came["jobs"]] == ["done"] * 3
+    assert came["verdict"] == "valid" and [job["outcome"] for job in came["jobs"]] == ["done"] * 3
     assert abs(came["makespan_off"]) < 0.03 and came["job_off"] < 0.03
     said, numbers = (found, came["metrics"])
     assert numbers["makespan_s"] == came["makespan_s"] and numbers["mean_completion_s"] == came["mean_completion_s"]

@@ -94,7 +94,7 @@ def test_jobs_interleave_and_their_base_does_not(base: str) -> None:
     ours = run_plan(f"mltcp_{base}", iterations=26, **fields)
     times = metrics.iteration_times(ours.table("iterations.csv"))
     (ideal,) = {job["ideal_s"] for job in ours.manifest["plan"]["jobs"]}
-    learned = metrics.learned_at(ours.table("iterations.csv"), ours.table("flows.csv"))
+    learned = metrics.mltcp_active_from(ours.table("iterations.csv"), ours.table("flows.csv"))
     assert learned is not None and learned <= 3
     assert metrics.steady(times) <= 1.03 * ideal
     plain = metrics.iteration_times(run_plan(base, iterations=10, **fields).table("iterations.csv"))

@@ -43,11 +43,11 @@ def test_a_ring_learns_and_what_is_lost_drives_replicas_apart() -> None:
     reno, ltp = (
         run_plan(uml.find(), system=[system], **asked).table("training.csv") for system in ("reno", "ltp:fraction=1")
     )
-    assert (reno["apart"] == 0).all() and reno["accuracy"].equals(ltp["accuracy"])
+    assert (reno["replica_divergence"] == 0).all() and reno["accuracy"].equals(ltp["accuracy"])
     asked |= {"ecn": "on", "loss": "5%", "system": ["mlt:tolerance=0.4,resync=4"]}
     first, again = (run_plan(uml.find(), **asked) for _ in range(2))
     assert first.files["training.csv"] == again.files["training.csv"]
-    apart = first.table("training.csv").set_index("iteration")["apart"]
+    apart = first.table("training.csv").set_index("iteration")["replica_divergence"]
     assert list(apart.index[apart == 0]) == [3, 7, 11]
 
 
@@ -76,7 +76,7 @@ def test_what_is_lost_is_missing_and_every_run_is_the_same(train: str) -> None:
     assert {"messages.csv", "training.csv"} <= set(names)
     assert [first.files[name] for name in names] == [again.files[name] for name in names]
     messages = first.table("messages.csv")
-    gradients = messages[(messages["end"] == "receive") & (messages["stage"] == "gradient")]
+    gradients = messages[(messages["side"] == "receive") & (messages["stage"] == "gradient")]
     assert 0 < gradients["missing"].sum() <= 0.3 * gradients["bytes"].sum()
 
 
@@ -97,12 +97,12 @@ def test_lost_parameters_leave_workers_apart_until_a_round_is_whole() -> None:
     native.build()
     asked = {**ASKED, "ecn": "on"}
     run = run_plan(uml.find(), system=["mlt:resync=5"], **asked)
-    apart = run.table("training.csv").set_index("iteration")["apart"]
+    apart = run.table("training.csv").set_index("iteration")["replica_divergence"]
     assert apart.index.tolist() == list(range(12))
     messages = run.table("messages.csv")
-    pulled = messages[(messages["end"] == "receive") & (messages["stage"] == "parameter")]
+    pulled = messages[(messages["side"] == "receive") & (messages["stage"] == "parameter")]
     missing = pulled.groupby("iteration")["missing"].sum()
     for rounds in (apart, missing):
         assert (rounds[[4, 9]] == 0).all() and (rounds.drop([4, 9]) > 0).any()
-    whole = run_plan(uml.find(), system=["mlt:parameters=whole"], **asked).table("training.csv")["apart"]
+    whole = run_plan(uml.find(), system=["mlt:parameters=whole"], **asked).table("training.csv")["replica_divergence"]
     assert len(whole) == 12 and (whole == 0).all()

@@ -34,7 +34,7 @@ def test_gpus_go_on_at_the_instant_of_an_end(topo: str) -> None:
     result = run(topo=topo)
     found, took = result.table("jobs.csv").set_index("job"), iterations(result)
     ends = found["end_s"].tolist()
-    assert list(found["how"]) == ["done"] * 4
+    assert list(found["outcome"]) == ["done"] * 4
     assert list(took["count"]) == [4, 4, 4, 3]
     assert (found["start_s"] == took["begin"]).all() and (found["end_s"] == took["end"]).all()
     assert found["start_s"].tolist()[2] == max(ends[0], ends[3])
@@ -53,5 +53,5 @@ def test_the_same_bytes_again() -> None:
 def test_a_job_that_leaves_frees_its_gpus() -> None:
     jobs = [{"gpus": 8, "iterations": 1000, "leave": "50ms"}, {"gpus": 8}]
     found = run(topo="cluster,4,4", job=jobs).table("jobs.csv").set_index("job")
-    assert list(found["how"]) == ["left", "done"]
+    assert list(found["outcome"]) == ["left", "done"]
     assert found["end_s"].tolist()[0] == found["start_s"].tolist()[1] == 0.05

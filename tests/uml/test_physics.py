@@ -62,7 +62,7 @@ def test_two_equal_flows_share_equally_and_fill_the_link() -> None:
 def test_mltcp_interleaves_two_jobs_and_reno_does_not() -> None:
     result = run_plan(iterations=18, cc=["mltcp_reno"], **SYNTHETIC)
     times = metrics.iteration_times(result.table("iterations.csv"))
-    learned = metrics.learned_at(result.table("iterations.csv"), result.table("flows.csv"))
+    learned = metrics.mltcp_active_from(result.table("iterations.csv"), result.table("flows.csv"))
     assert learned is not None and learned <= 3
     assert times.iloc[-4:].to_numpy().mean() <= 1.01 * 0.9684
     reno = metrics.iteration_times(run_plan(iterations=8, cc=["reno"], **SYNTHETIC).table("iterations.csv"))

@@ -72,7 +72,7 @@ def test_optireduce_gives_up_what_is_late_and_both_ends_say_the_same() -> None:
     assert (messages["delivered"] + messages["missing"] == messages["bytes"]).all()
     assert messages[messages["iteration"] == 0]["missing"].sum() == 0 < messages["missing"].sum()
     late = messages[messages["missing"] > 0]
-    assert (late["fraction"] + late["deadline"] == 1).all()
+    assert (late["closed_fraction"] + late["closed_deadline"] == 1).all()
 
 
 def test_jobs_that_send_one_way_take_no_longer_and_both_ends_say_the_same() -> None:
@@ -99,7 +99,7 @@ def test_a_hosts_link_of_a_fabric_loses_in_the_direction_that_was_asked_for() ->
         "set": ("link.h2-l2.loss=20%", "link.h2-l2.oneway=true"), "messages": "full",
     }  # fmt: skip
     sent = run_plan(uml.find(), **asked).table("messages.csv")
-    again = sent[sent["end"] == "send"].groupby(["worker", "stage"])["resent"].sum()
+    again = sent[sent["side"] == "send"].groupby(["worker", "stage"])["resent"].sum()
     worker = one_plan(**asked).jobs[0].hosts.index("h2")
     assert again[worker, "gradient"] > 0
     assert again.drop((worker, "gradient")).sum() == 0
@@ -111,7 +111,7 @@ def test_every_message_has_a_row_and_tcp_may_be_closed_early() -> None:
     assert jobs._misreported(one_plan(**asked).jobs[0], messages) == 0
     gradients = messages[messages["stage"] == "gradient"]
     assert (messages["messages"] == 1).all() and (messages["operation"] >= 0).all()
-    assert (gradients["fraction"] == 1).all()
+    assert (gradients["closed_fraction"] == 1).all()
     assert (gradients["delivered"] - gradients["bytes"] / 2).between(0, 4).all()
 
 

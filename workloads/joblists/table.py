@@ -12,11 +12,12 @@ from testbed.core.placing import Request
 from testbed.traces import rows
 from testbed.traces.rows import Omissions, RowError
 
-TITLE = "our own table (CSV or TOML: job, gpus, iterations, gradient_bytes, compute_s, arrives_s)"
+TITLE = "our own table (CSV or TOML: job, gpus, iterations, gradient_bytes, compute_s, arrival_s)"
 MOST = 10**15
 COUNTS = {"job": (0, 10**9), "gpus": (1, rows.MOST_GPUS), "iterations": (1, 10**12), "gradient_bytes": (0, MOST)}
-TIMES = ("compute_s", "arrives_s")
+TIMES = ("compute_s", "arrival_s")
 COLUMNS = (*COUNTS, *TIMES)
+ALIASES = {"arrives_s": "arrival_s"}
 NAMED = 3  # bad rows that the message quotes
 
 
@@ -26,7 +27,7 @@ def recognises(head: str, path: Path) -> bool:
 
 
 def read(text: str, path: Path, omitted: Omissions) -> list[Request]:
-    """Row by row; ``arrives_s`` may be missing. Raises `RequestError` that names the bad rows."""
+    """Row by row; ``arrival_s`` may be missing. Raises `RequestError` that names the bad rows."""
     found: dict[int, Request] = {}
     bad = []
     for where, row in _toml(text) if path.suffix == ".toml" else _csv(text):
@@ -67,6 +68,10 @@ def _request(row: Any) -> Request:
         raise row
     if not isinstance(row, dict):
         raise RowError("it is not a table", row)
+    given_names = len(row)
+    row = {ALIASES.get(name, name): value for name, value in row.items()}
+    if len(row) < given_names:
+        raise RowError(f"two names of one column: {', '.join(f'{old} and {new}' for old, new in ALIASES.items())}")
     if unknown := [name for name in row if name not in COLUMNS]:
         raise RowError("unknown column", unknown[0])
     given = {name: value for name, value in row.items() if value not in ("", None)}
@@ -75,5 +80,5 @@ def _request(row: Any) -> Request:
     job, gpus, iterations, gradient_bytes = (
         rows.count(given[name], name, low, high) for name, (low, high) in COUNTS.items()
     )
-    compute_s, arrives_s = (rows.number(given.get(name, 0.0), name, 0, MOST) for name in TIMES)
-    return Request(job, gpus, iterations, gradient_bytes, compute_s, arrives_s)
+    compute_s, arrival_s = (rows.number(given.get(name, 0.0), name, 0, MOST) for name in TIMES)
+    return Request(job, gpus, iterations, gradient_bytes, compute_s, arrival_s)

@@ -74,7 +74,7 @@ def _job(plan: Plan, job: JobPlan, nodes: tuple[Node, ...]) -> FlowJob:
         nodes,
         job.offset_ns / 1e9,
         force,
-        0 if job.bands else flow_weights.learned_at(job.cc),
+        0 if job.bands else flow_weights.mltcp_active_from(job.cc),
         None if job.grid is None else (job.grid.period_ns / 1e9, job.grid.phase_ns / 1e9),
         factors=_factors(job),
         # Chance moves jobs apart. In isolation there is none to move away from.

@@ -76,7 +76,7 @@ class Recorded:
         place = self.built.places[connection[0]]
         iteration = int(self.built.loop.state.iteration[place])
         control = self.plan.jobs[place].cc
-        learned = control.traits.learns and iteration >= int(self.built.loop.state.learned_at[place])
+        learned = control.traits.learns and iteration >= int(self.built.loop.state.mltcp_active_from[place])
         ratio = (ratio or 0.0) if learned else None
         f = None if ratio is None else float(flow_weights.factor(control)(ratio))
         return rows.FlowSample(

@@ -77,9 +77,9 @@ def _too_short(row: Result, against: str) -> TooShort | None:
     """Of what runs MLTCP in some job: of other jobs F says nothing."""
     if not any(job.learns for job in row.per_job):
         return None
-    if row.learned_at is not None and row.iterations - row.learned_at >= ENOUGH:
+    if row.mltcp_active_from is not None and row.iterations - row.mltcp_active_from >= ENOUGH:
         return None
-    return TooShort(against, row.speedup_mean, row.iterations, row.learned_at, ENOUGH)
+    return TooShort(against, row.speedup_mean, row.iterations, row.mltcp_active_from, ENOUGH)
 
 
 def _each_job(row: Result) -> Iterator[Uneven]:
@@ -103,12 +103,12 @@ def _interleaving(row: Result) -> Iterator[Interleaved | NotInterleaved | Interl
 
 def _active(row: Result) -> Iterator[Active]:
     if any(job.learns for job in row.per_job):
-        yield Active(row.learned_at)
+        yield Active(row.mltcp_active_from)
 
 
 def _delivered(row: Result) -> Iterator[Delivered]:
     if row.delivered is not None:
-        yield Delivered(row.delivered, row.important)
+        yield Delivered(row.delivered, row.important_fraction)
 
 
 def _reasons(row: Result, base: Result, demand: Demand, waits: Waits) -> Iterator[Reason]:

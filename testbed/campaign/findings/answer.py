@@ -116,8 +116,8 @@ def _uneven(speedups: dict[int, float]) -> str:
 def _delivered(stated: Delivered, who: str) -> str:
     tags = (
         ""
-        if stated.important is None
-        else f" Its tags mark {stated.important * 100:.0f} % of the packets as important."
+        if stated.important_fraction is None
+        else f" Its tags mark {stated.important_fraction * 100:.0f} % of the packets as important."
     )
     if stated.share == 1:
         return f"{who} delivered all gradient bytes.{tags}"

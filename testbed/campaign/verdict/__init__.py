@@ -70,7 +70,7 @@ INVARIANTS = (
     Invariant("I19", "packets that receivers dropped, share", tcp.receiver_drops, above(0, 1e-3)),
     Invariant("I20", "slowest host's link ÷ slowest bottleneck", links.edges),
     Invariant(
-        "I21", "share of iterations that the machine disturbed", disturbed.touched, above(None, 0.20),
+        "I21", "share of iterations that the machine disturbed", disturbed.disturbed_share, above(None, 0.20),
         applies=disturbed.recorded,
     ),
     Invariant(

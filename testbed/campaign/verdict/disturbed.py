@@ -13,11 +13,13 @@ def recorded(case: Case) -> Unjudged | None:
     return by_construction(case) or (not_evaluated(case.refused) if case.refused else None)
 
 
-def touched(case: Case) -> float | Noted:
+def disturbed_share(case: Case) -> float | Noted:
     """I21: the share of iterations in whose communication something held up a core, or its ksoftirqd, for 10 ms or more."""
     assert case.disturbances is not None  # `recorded`
     found = undisturbed(case.iterations, case.disturbances)
-    return Noted(found.share, f"{found.touched} of {found.iterations}") if found.touched else 0
+    return (
+        Noted(found.share, f"{found.disturbed_iterations} of {found.iterations}") if found.disturbed_iterations else 0
+    )
 
 
 def moved(case: Case) -> float | Unjudged:

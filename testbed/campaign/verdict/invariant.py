@@ -42,8 +42,8 @@ class Case:
         """Jobs that failed while others went on, and why."""
         if self.lives is None:
             return {}
-        rows = self.lives[self.lives["how"] == "failed"]
-        return {int(job): str(why) for job, why in zip(rows["job"], rows["why"], strict=True)}
+        rows = self.lives[self.lives["outcome"] == "failed"]
+        return {int(job): str(reason) for job, reason in zip(rows["job"], rows["failure_reason"], strict=True)}
 
     @property
     def plan(self) -> Plan:

@@ -65,9 +65,9 @@ def _misreported(job: JobPlan, messages: pd.DataFrame | None) -> int:
     """
     if messages is None:
         return 1
-    keys = ["iteration", "source", "target", "stage", *({"operation", "part"} & set(messages.columns))]
+    keys = ["iteration", "source", "target", "stage", *({"operation", "message_index"} & set(messages.columns))]
     mine = messages[messages["job"] == job.job]
-    sent, received = mine[mine["end"] == "send"], mine[mine["end"] == "receive"]
+    sent, received = mine[mine["side"] == "send"], mine[mine["side"] == "receive"]
     sent = sent.assign(source=sent["worker"], target=sent["peer"]).set_index(keys)
     received = received.assign(source=received["peer"], target=received["worker"]).set_index(keys)
     both = sent.add_suffix("_sent").join(received.add_suffix("_received"), how="outer")
@@ -78,7 +78,7 @@ def _misreported(job: JobPlan, messages: pd.DataFrame | None) -> int:
     closes = {stage: transports.parse(job.transport).close(stage).over(_hops(job)) for stage in STAGES}
     named = zip(*map(both.index.get_level_values, ("stage", "iteration")), strict=True)
     least = np.array([_promised(closes[stage], int(number)) for stage, number in named])
-    wrong |= (both["delivered_received"] < least * both["bytes_received"]) & (both["deadline_received"] == 0)
+    wrong |= (both["delivered_received"] < least * both["bytes_received"]) & (both["closed_deadline_received"] == 0)
     return int(wrong.sum())
 
 

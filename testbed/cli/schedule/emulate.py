@@ -35,7 +35,7 @@ class Life:
     job: int
     start_s: float
     end_s: float
-    how: str
+    outcome: str
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def fields(
         "scheduler": list(schedulers), "system": list(systems), "seed": seed, "on": run_missing.PLACE,
         "job": [
             {
-                "gpus": one.gpus, "iterations": one.iterations, "offset": Duration(round(one.arrives_s * 1e9)).exact,
+                "gpus": one.gpus, "iterations": one.iterations, "offset": Duration(round(one.arrival_s * 1e9)).exact,
                 "compute": Duration(round(one.compute_s * 1e9)).exact, "bytes": Size(max(1, one.gradient_bytes)).exact,
             }
             for one in requests
@@ -108,7 +108,7 @@ def compared(run: Run, requests: Sequence[Request], predicted: Carried) -> Emula
         raise LoadError(f"{run.path}: its jobs hold no GPUs")
     rows = table.set_index("job")
     ends, starts = (rows[name].to_numpy(dtype=float) for name in ("end_s", "start_s"))
-    arrived = np.array([one.arrives_s for one in requests])
+    arrived = np.array([one.arrival_s for one in requests])
     said = np.array([one.end_s for one in predicted.ran])
     took = ends - arrived
     return Emulated(
@@ -116,7 +116,7 @@ def compared(run: Run, requests: Sequence[Request], predicted: Carried) -> Emula
         float(said.max() / ends.max() - 1), float((said - arrived).mean() / took.mean() - 1),
         float(np.mean(np.abs((said - arrived) / took - 1))), run.verdict.verdict, str(run.path),
         tuple(
-            Life(one.job, start, end, str(how))
-            for one, start, end, how in zip(requests, starts.tolist(), ends.tolist(), rows["how"], strict=True)
+            Life(one.job, start, end, str(outcome))
+            for one, start, end, outcome in zip(requests, starts.tolist(), ends.tolist(), rows["outcome"], strict=True)
         ),
     )  # fmt: skip

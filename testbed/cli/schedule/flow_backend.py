@@ -54,7 +54,7 @@ class Result:
         return self.control.spec
 
     @property
-    def beyond(self) -> list[str]:
+    def outside_validation(self) -> list[str]:
         """Why it is suspect: what of it is not like those runs in which the twin was compared with the kernel (docs/twin.md)."""
         ran = [job for job in self.flowed.jobs if job.servers]
         wide = sum(job.servers > 2 for job in ran)
@@ -95,7 +95,7 @@ def carry_out(
                 if any(one.stints for one in assigned.jobs):
                     raise RequestError("it stops jobs in between, and flows run through")
                 flowed = cluster_flow_simulator.simulate(
-                    given, servers, policy, network, flow_weights.force(control), until_s=until_s, learned_at=flow_weights.learned_at(control),
+                    given, servers, policy, network, flow_weights.force(control), until_s=until_s, mltcp_active_from=flow_weights.mltcp_active_from(control),
                     intra_bps=model.intra_bps, seed=seed, say=print_error,
                 )  # fmt: skip
                 wall_s = time.perf_counter() - begun
@@ -147,8 +147,10 @@ def show(results: Sequence[Result], sizes: Sequence[int], topo: str, jobs: JobLi
     columns = [Column("scheduler"), Column("system"), *(Column(heading, right=True) for heading in headings)]
     Sheet(columns, lines, names=2).print(console)
     for result in results:
-        if result.beyond:
-            terminal.say(console, f"Suspect: {result.scheduler}, {result.system}: {'; '.join(result.beyond)}.")
+        if result.outside_validation:
+            terminal.say(
+                console, f"Suspect: {result.scheduler}, {result.system}: {'; '.join(result.outside_validation)}."
+            )
     output.print_origin(console, jobs)
 
 
@@ -157,8 +159,8 @@ def _row(result: Result) -> dict[str, Any]:
     some = len(flowed.times_s) > 0
     contention = {job.request.job: job.mean_contention for job in result.ran}
     return {
-        "scheduler": result.scheduler, "system": result.system, "verdict": "suspect" if result.beyond else "valid",
-        "beyond": result.beyond, **{name: _known(value) for name, value in asdict(result.metrics).items()},
+        "scheduler": result.scheduler, "system": result.system, "verdict": "suspect" if result.outside_validation else "valid",
+        "outside_validation": result.outside_validation, **{name: _known(value) for name, value in asdict(result.metrics).items()},
         "ended": sum(job.end_s is not None for job in flowed.jobs), "lasted_s": flowed.lasted_s,
         "iterations": len(flowed.times_s),
         "mean_s": float(flowed.times_s.mean()) if some else 0.0,

@@ -40,7 +40,7 @@ class Calm:
         return np.asarray((before == 0) | (self.reached[before - 1] < begin_s))
 
 
-def touched(iterations: pd.DataFrame, disturbances: pd.DataFrame) -> pd.Series[bool]:
+def is_disturbed(iterations: pd.DataFrame, disturbances: pd.DataFrame) -> pd.Series[bool]:
     """Whether an iteration was disturbed while it communicated, by job and iteration.
 
     From when its first sender should have begun (a phase that begins late is a disturbance's doing, too) to its end.
@@ -54,16 +54,16 @@ def touched(iterations: pd.DataFrame, disturbances: pd.DataFrame) -> pd.Series[b
 
 
 def listed(iterations: pd.DataFrame, disturbances: pd.DataFrame) -> pd.DataFrame:
-    """Touched iterations, a row for each: ``disturbed_iterations.csv``."""
-    met = touched(iterations, disturbances)
+    """Disturbed iterations, a row for each: ``disturbed_iterations.csv``."""
+    met = is_disturbed(iterations, disturbances)
     return met.index[met.to_numpy()].to_frame(index=False)
 
 
 @dataclass(frozen=True)
 class Undisturbed:
-    """A run's numbers with and without its touched iterations; NaN where none are left."""
+    """A run's numbers with and without its disturbed iterations; NaN where none are left."""
 
-    touched: int
+    disturbed_iterations: int
     iterations: int
     mean_s: float
     last10_mean_s: float
@@ -72,11 +72,11 @@ class Undisturbed:
 
     @property
     def share(self) -> float:
-        return self.touched / self.iterations
+        return self.disturbed_iterations / self.iterations
 
     @property
     def difference(self) -> float:
-        """By how much touched iterations move the mean of all, or of the last ten, whichever is more; NaN: there are no others."""
+        """By how much disturbed iterations move the mean of all, or of the last ten, whichever is more; NaN: there are no others."""
         off = [
             abs(every / calm - 1)
             for every, calm in (
@@ -88,18 +88,18 @@ class Undisturbed:
 
 
 def marked(iterations: pd.DataFrame, disturbances: pd.DataFrame) -> pd.DataFrame:
-    """`touched`, in the form of `metrics.iteration_times`."""
-    found = touched(iterations, disturbances).unstack("job", fill_value=False)
+    """`is_disturbed`, in the form of `metrics.iteration_times`."""
+    found = is_disturbed(iterations, disturbances).unstack("job", fill_value=False)
     return found.reindex_like(metrics.iteration_times(iterations)).fillna(False).astype(bool)
 
 
 def undisturbed(iterations: pd.DataFrame, disturbances: pd.DataFrame) -> Undisturbed:
-    """What a run's iteration times come to without those that were touched."""
+    """What a run's iteration times come to without those that were disturbed."""
     times, met = metrics.iteration_times(iterations), marked(iterations, disturbances)
     calm = times.where(~met)
     last = times.apply(lambda job: job.index.isin(job.dropna().tail(metrics.STEADY_ITERATIONS).index))
     return Undisturbed(
-        touched=int(met.to_numpy().sum()),
+        disturbed_iterations=int(met.to_numpy().sum()),
         iterations=int(times.notna().to_numpy().sum()),
         mean_s=float(metrics.pooled(times).mean()),
         last10_mean_s=metrics.steady(times),

@@ -168,7 +168,7 @@ class Delivered(msgspec.Struct, tag_field="finding", tag="delivered", frozen=Tru
     """How much of the gradients arrived over a transport that may lose some."""
 
     share: float  # of bytes
-    important: float | None  # of packets, as tagged; None: no rule tagged any
+    important_fraction: float | None  # of packets, as tagged; None: no rule tagged any
 
 
 Finding = Compared | TooShort | Uneven | Interleaved | NotInterleaved | InterleavingUnknown | Active | Delivered

@@ -6,7 +6,7 @@ from typing import Any
 
 from testbed.core.errors import TestbedError
 
-VERSION = 3
+VERSION = 4
 
 
 class OtherVersionError(TestbedError):

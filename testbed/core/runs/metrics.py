@@ -59,7 +59,7 @@ def interleaved_at(times: pd.DataFrame, isolated_s: pd.Series[float] | float) ->
     return int(times.index[first]) if len(times) - first >= interleaved_needs(len(times)) else None
 
 
-def learned_at(iterations: pd.DataFrame, flows: pd.DataFrame, jobs: Sequence[int] | None = None) -> int | None:
+def mltcp_active_from(iterations: pd.DataFrame, flows: pd.DataFrame, jobs: Sequence[int] | None = None) -> int | None:
     """The first iteration in which the F of all ``jobs`` is in force (their flows report a bytes_ratio).
 
     ``jobs``: those that run MLTCP; None: all. Of other jobs F says nothing.
@@ -93,7 +93,7 @@ def delivered(messages: pd.DataFrame | None) -> float | None:
     """Share of the gradients' bytes that arrived, of ``messages.csv``; None: nothing may be lost, so nobody counts."""
     if messages is None:
         return None
-    gradients = messages[(messages["end"] == "receive") & (messages["stage"] == "gradient")]
+    gradients = messages[(messages["side"] == "receive") & (messages["stage"] == "gradient")]
     if gradients.empty:
         return None
     return float(gradients["delivered"].sum() / gradients["bytes"].sum())

@@ -167,7 +167,7 @@ class Life(msgspec.Struct, frozen=True):
     """A job that holds GPUs from its start to its end, which frees them for others."""
 
     gpus: tuple[str, ...]  # by rank: SERVER:SLOT
-    arrives_ns: int  # times after the start of the run
+    arrival_ns: int  # times after the start of the run
     at_ns: int  # it starts no earlier,
     after: tuple[int, ...]  # nor before these jobs have ended, nor while others hold its GPUs
 

@@ -87,25 +87,25 @@ class Messages(msgspec.Struct, frozen=True):
     worker: int
     iteration: int
     peer: int
-    end: Literal["send", "receive"]
+    side: Literal["send", "receive"]
     stage: Literal["gradient", "parameter"]
     messages: int
     bytes: int
     delivered: int
-    missing: int
-    holes: int
+    missing: int  # bytes
+    gap_count: int
     resent: int  # bytes
-    complete: int  # how many messages were closed for which reason
-    tolerance: int
-    fraction: int
-    deadline: int
-    round: int
-    gone: int
+    closed_complete: int  # messages, by the reason for which they were closed
+    closed_tolerance: int
+    closed_fraction: int
+    closed_deadline: int
+    closed_round: int
+    closed_peer_lost: int
     first_s: float  # packets that were the first and the last; 0: there was none
     last_s: float
     operation: int = -1  # of the iteration, by its place in it; -1: all of them (`Plan.messages`)
-    part: int = -1  # of it, on this flow
-    lost: str = ""  # of one message received, what did not arrive: offset+bytes, apart by spaces
+    message_index: int = -1  # in this operation and on this flow; -1: all of them
+    missing_ranges: str = ""  # of one received message: offset+bytes of each, separated by spaces
 
 
 class Training(msgspec.Struct, frozen=True):
@@ -115,8 +115,8 @@ class Training(msgspec.Struct, frozen=True):
     iteration: int
     end_s: float  # at the server; in a ring, at the last rank
     accuracy: float | None  # 0 to 1, on examples that it has not learnt from; None: it was not looked at
-    # How far apart its workers' parameters are: max‖θi − θj‖ ÷ ‖θ‖, θ being the server's, or rank 0's; None: not known.
-    apart: float | None = None
+    # How far its workers' parameters are from each other: max‖θi − θj‖ ÷ ‖θ‖, θ being the server's, or rank 0's; None: not known.
+    replica_divergence: float | None = None
 
 
 class Disturbance(msgspec.Struct, frozen=True):
@@ -129,7 +129,7 @@ class Disturbance(msgspec.Struct, frozen=True):
     waited_s: float
 
 
-class Touched(msgspec.Struct, frozen=True):
+class DisturbedIteration(msgspec.Struct, frozen=True):
     """``disturbed_iterations.csv``: an iteration that the machine disturbed."""
 
     job: int
@@ -140,15 +140,26 @@ class Job(msgspec.Struct, frozen=True):
     """``jobs.csv``: the life of a job that holds GPUs; one that never started has no start, and ends with the run."""
 
     job: int
-    arrives_s: float
+    arrival_s: float
     start_s: float | None
     end_s: float
-    how: Literal["done", "left", "failed"]
+    outcome: Literal["done", "left", "failed"]
     gpus: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.]+:\d+( [A-Za-z0-9_.]+:\d+)*$")]
-    why: str = ""  # it failed
+    failure_reason: str = ""
 
 
-Row = Iteration | Operation | LinkSample | Band | FlowSample | Messages | Training | Disturbance | Touched | Job
+Row = (
+    Iteration
+    | Operation
+    | LinkSample
+    | Band
+    | FlowSample
+    | Messages
+    | Training
+    | Disturbance
+    | DisturbedIteration
+    | Job
+)
 
 
 def columns(kind: type[Row]) -> tuple[str, ...]:

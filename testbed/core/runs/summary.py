@@ -65,12 +65,12 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     last10_mean_s_ci95: Ends | None
     ideal_s: float | None
     isolated_s: float | None
-    learned_at: float | int | None  # None: never
+    mltcp_active_from: float | int | None  # None: never
     interleaved_at: float | int | None  # None: not in half of the seeds, or unknown
     interleaved_seeds: str | None  # ``2 of 3``; None: unknown, since there is one job only, or no isolated time
     per_job: tuple[JobResult, ...]
     verdicts: tuple[Word, ...]
-    touched: int | msgspec.UnsetType = msgspec.UNSET  # this and the next two: on real clocks alone
+    disturbed_iterations: int | msgspec.UnsetType = msgspec.UNSET  # this and the next two: on real clocks alone
     undisturbed_mean_s: float | msgspec.UnsetType | None = msgspec.UNSET
     undisturbed_last10_mean_s: float | msgspec.UnsetType | None = msgspec.UNSET
     speedup_mean: float
@@ -78,8 +78,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     speedup_p99: float
     speedup_p99_ci95: Ends | None
     delivered: float | None = None  # of the gradients' bytes; None: nothing may be lost
-    important: float | None = None  # of their packets, as tagged; None: no rule looked at any
-    answer: str | None  # `findings` in words
+    important_fraction: float | None = None  # of their packets, as tagged; None: no rule looked at any
+    conclusion: str | None  # `findings` in words
     findings: tuple[Finding, ...] = ()
     repeatability: Row | None = None  # I10, over the seeds; None: an older testbed did not compute it
     schedule: Schedule | None = None  # None: jobs hold no GPUs, a seed ended none, or it is older
@@ -94,6 +94,6 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     baseline: str
     verdict: Word
-    needs: float | None  # of the busiest bottleneck's rate; None: unknown
+    offered_load: float | None  # of the busiest bottleneck's rate; None: unknown
     overloads: tuple[OfferedLoad, ...] = ()  # bottlenecks that the jobs ask more of than they have
     results: tuple[Result, ...]

@@ -66,7 +66,7 @@ TABLES = {
     "priority_queues.csv": _columns(rows.Band, key=("link", "band")),
     "flows.csv": _columns(rows.FlowSample),
     "messages.csv": _columns(
-        rows.Messages, key=("job", "worker", "iteration", "peer", "end", "stage", "operation", "part")
+        rows.Messages, key=("job", "worker", "iteration", "peer", "side", "stage", "operation", "message_index")
     ),
     "training.csv": _columns(rows.Training, key=("job", "iteration")),
     "disturbances.csv": _columns(rows.Disturbance),

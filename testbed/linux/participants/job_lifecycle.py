@@ -9,14 +9,14 @@ from typing import Literal
 from testbed.core.runs import rows
 from testbed.core.runs.plan import JobPlan, Life
 
-How = Literal["done", "left", "failed"]
+Outcome = Literal["done", "left", "failed"]
 
 
 @dataclass(frozen=True)
 class _Ended:
     at_ns: int
-    how: How
-    why: str
+    outcome: Outcome
+    failure_reason: str
 
 
 class Lives:
@@ -59,9 +59,9 @@ class Lives:
         """When a job starts if until then none ends; None: none does."""
         return min((at for number in self.waiting if (at := self._could_start(self.lives[number])) is not None), default=None)  # fmt: skip
 
-    def end(self, number: int, at_ns: int, how: How = "done", why: str = "") -> None:
+    def end(self, number: int, at_ns: int, outcome: Outcome = "done", failure_reason: str = "") -> None:
         """It is over; its GPUs are free from then on."""
-        self.ended[number] = _Ended(at_ns, how, why)
+        self.ended[number] = _Ended(at_ns, outcome, failure_reason)
         if number in self.started_ns:
             self.free_ns |= dict.fromkeys(self.lives[number].gpus, at_ns)
 
@@ -70,6 +70,6 @@ class Lives:
         for number, life in sorted(self.lives.items()):
             ended, began = self.ended[number], self.started_ns.get(number)
             yield rows.Job(
-                number, life.arrives_ns / 1e9, None if began is None else began / 1e9, ended.at_ns / 1e9, ended.how,
-                " ".join(life.gpus), ended.why,
+                number, life.arrival_ns / 1e9, None if began is None else began / 1e9, ended.at_ns / 1e9, ended.outcome,
+                " ".join(life.gpus), ended.failure_reason,
             )  # fmt: skip

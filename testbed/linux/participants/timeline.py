@@ -19,7 +19,7 @@ from testbed.core.runs.plan import LinkEvent, Plan
 from testbed.linux import settings
 from testbed.linux.network import Network, link_name, switch
 from testbed.linux.participants.child import Child
-from testbed.linux.participants.job_lifecycle import How, Lives
+from testbed.linux.participants.job_lifecycle import Lives, Outcome
 from testbed.linux.participants.participant import Participant
 from testbed.linux.participants.period_detection import Repeating
 from testbed.linux.participants.turns import Turns
@@ -153,9 +153,11 @@ class Timeline:
             if not self.unfinished[job]:
                 self._over(job, self.last_ns[job], workers)
 
-    def _over(self, job: int, at_ns: int, workers: Workers, how: How = "done", why: str = "") -> None:
+    def _over(
+        self, job: int, at_ns: int, workers: Workers, outcome: Outcome = "done", failure_reason: str = ""
+    ) -> None:
         """A job that holds GPUs ends."""
-        self.lives.end(job, at_ns, how, why)
+        self.lives.end(job, at_ns, outcome, failure_reason)
         self.leaving.pop(job, None)
         self.missing = {(other, rank) for other, rank in self.missing if other != job}
         self._leave(job, workers)

@@ -55,7 +55,7 @@ class Record:
     messages: Packed = b""
     windows: Sequence[Sequence[int]] = ()  # if asked for: what TCP keeps of each of its flows at the end
     accuracy: float | None = None  # of what it learns, if that was looked at
-    apart: float | None = None  # its workers' parameters, if it serves them
+    replica_divergence: float | None = None  # its workers' parameters, if it serves them
     datagrams: dict[str, int] | None = field(
         default=None, compare=False
     )  # so far, of a transport of its own (`transports.Datagrams`)

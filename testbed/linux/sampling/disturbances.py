@@ -22,7 +22,7 @@ from testbed.linux.sampling import ticker
 from testbed.linux.sampling.ticker import Account, Disturbance
 
 TABLE, ACCOUNT = "disturbances.csv", "disturbances.json"
-TOUCHED = "disturbed_iterations.csv"  # which iterations they touched (`testbed.core.runs.disturbed`)
+DISTURBED_ITERATIONS = "disturbed_iterations.csv"  # which iterations they disturbed (`testbed.core.runs.disturbed`)
 PATIENCE_S = 60.0  # with a machine that has just been busy
 
 

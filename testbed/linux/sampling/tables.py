@@ -56,7 +56,11 @@ def write_messages(path: Path, records: list[Record]) -> None:
 
 def write_training(path: Path, records: list[Record]) -> None:
     """``training.csv`` (docs/results.md)."""
-    told = (rows.Training(r.job, r.iteration, r.end / 1e9, r.accuracy, r.apart) for r in records if r.apart is not None)
+    told = (
+        rows.Training(r.job, r.iteration, r.end / 1e9, r.accuracy, r.replica_divergence)
+        for r in records
+        if r.replica_divergence is not None
+    )
     rows.write(path, rows.Training, told, decimals=9)
 
 

@@ -17,7 +17,7 @@ from testbed.replay.exchange import Content, Look
 from testbed.replay.training import Fill, Holes, Learning
 from testbed.replay.training.layers import Array
 from testbed.replay.training.mean import arrived, gathered
-from testbed.replay.training.replicas import apart
+from testbed.replay.training.replicas import divergence
 from testbed.transports import Buffer, Message
 from testbed.transports.hadamard import collected, dispersed
 
@@ -91,7 +91,7 @@ class _Server:
         self.holes[peer] = holes
 
     def looked(self) -> Look | None:
-        return Look(self.accuracy, apart(list(self.replicas.values()), self.told))
+        return Look(self.accuracy, divergence(list(self.replicas.values()), self.told))
 
     def _step(self) -> None:
         task = self.task

@@ -1,4 +1,4 @@
-"""How far apart the parameters of those who train together are."""
+"""How far the parameters of workers that train together are from each other."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from testbed.replay.training.layers import Array
 
 
-def apart(replicas: Sequence[Array], reference: Array) -> float:
+def divergence(replicas: Sequence[Array], reference: Array) -> float:
     """max‖θi − θj‖ ÷ ‖θ‖, θ being ``reference``."""
     return max((_norm(a - b) for a, b in combinations(replicas, 2) if a is not b), default=0.0) / _norm(reference)
 

@@ -26,7 +26,7 @@ from testbed.replay.ring import slices
 from testbed.replay.training import ELEMENT, Holes, Learning, Task
 from testbed.replay.training.layers import Array
 from testbed.replay.training.parameter_server_training import as_bytes, drawn, keep_memory
-from testbed.replay.training.replicas import apart
+from testbed.replay.training.replicas import divergence
 from testbed.transports import Buffer, Message, resyncs
 from testbed.transports.hadamard import collected, dispersed
 
@@ -149,7 +149,7 @@ class Replica:
         if everybody is None:
             return None
         accuracy = None if self.rounds % self.task.every else self.task.accuracy(everybody[0])
-        return Look(accuracy, apart(everybody, everybody[0]))
+        return Look(accuracy, divergence(everybody, everybody[0]))
 
     def _what(self, round: int) -> What:
         if resyncs(self.resync, round):

@@ -155,7 +155,7 @@ def _iterations(axis: Any, run: Run, times: pd.DataFrame, top: float, references
             f"{what} {seconds:.3f} s", (1, seconds), xycoords=("axes fraction", "data"), ha="right", va="top", fontsize=8,
             xytext=(0, -3), textcoords="offset points", color=colour,
         )  # fmt: skip
-    learned = metrics.learned_at(run.iterations, run.flows, [job.job for job in run.jobs if job.cc.is_mltcp])
+    learned = metrics.mltcp_active_from(run.iterations, run.flows, [job.job for job in run.jobs if job.cc.is_mltcp])
     if learned is not None:
         axis.axvline(learned, color=style.REFERENCE, linewidth=0.8, linestyle=":")
         axis.annotate(

@@ -51,7 +51,7 @@ class _Policy:
 
     def __init__(self, instance: search.Instance, law: Contended, options: Options) -> None:
         requests = instance.requests
-        self._order = sorted(range(len(requests)), key=lambda job: (requests[job].arrives_s, job))
+        self._order = sorted(range(len(requests)), key=lambda job: (requests[job].arrival_s, job))
         self._rank = {number: rank for rank, number in enumerate(self._order)}
         self._requests, self._law, self._restart_s = requests, law, options.restart
         self._gpus = np.array([requests[number].gpus for number in self._order], dtype=np.int64)

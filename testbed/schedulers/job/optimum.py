@@ -34,7 +34,7 @@ def schedule(
     requests: Sequence[Request], cluster: Cluster, model: Model, options: Options, *, seed: int
 ) -> Assignments:
     """The best there is; raises `RequestError` where that is too much to look for."""
-    if len(requests) > MOST_JOBS or any(request.arrives_s for request in requests) or model.slot_s:
+    if len(requests) > MOST_JOBS or any(request.arrival_s for request in requests) or model.slot_s:
         raise RequestError(
             f"optimum: looks at every schedule; it is for {MOST_JOBS} jobs at the most, all there from the beginning, in continuous time"
         )

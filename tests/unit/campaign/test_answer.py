@@ -194,7 +194,7 @@ def test_an_overload_is_printed_once(
     gain = 1.0 if reason else 1.3
     treated, base = row("mltcp_reno", gain), row("reno")
     found = findings.compared(treated, base, Demand(loads=(load,)))
-    treated = replace(treated, findings=found, answer=answer.sentence(treated, base, found))
+    treated = replace(treated, findings=found, conclusion=answer.sentence(treated, base, found))
     assert run_summary.say(terminal.console(), summary(base, treated, overloads=(load,)))
     assert capsys.readouterr().out.count("125 %") == 1
 

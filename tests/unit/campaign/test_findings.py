@@ -155,11 +155,11 @@ def test_a_lone_job_has_none_to_share_with() -> None:
 
 
 def test_too_short_is_judged_by_the_jobs_that_run_mltcp() -> None:
-    never = row("mltcp_reno", 1.3, learned_at=None, iterations=30)
+    never = row("mltcp_reno", 1.3, mltcp_active_from=None, iterations=30)
     assert TooShort in types(findings.compared(never, BASE, Demand()))
-    assert types(findings.own(row("unfair", learned_at=None))) == {NotInterleaved}
+    assert types(findings.own(row("unfair", mltcp_active_from=None))) == {NotInterleaved}
     assert TooShort not in types(findings.compared(row("unfair", 1.3, iterations=3), BASE, Demand()))
-    mixed = row("reno+mltcp_reno", 1.3, learned_at=2)
+    mixed = row("reno+mltcp_reno", 1.3, mltcp_active_from=2)
     first, second = mixed.per_job
     both = msgspec.structs.replace(mixed, per_job=(first, msgspec.structs.replace(second, learns=True)))
     assert TooShort not in types(findings.compared(both, BASE, Demand()))
@@ -206,9 +206,9 @@ def test_f_is_in_force_where_the_jobs_that_run_mltcp_say_so() -> None:
     """Of a job without MLTCP no flow reports a ratio."""
     rows = pd.DataFrame({"job": [0, 0, 1, 1], "iteration": [0, 1, 0, 1], "end_s": [1.0, 2.0, 1.0, 2.0]})
     flows = pd.DataFrame({"t_s": [0.5, 1.5], "job": [0, 0], "mltcp_r": [np.nan, 0.3]})
-    assert metrics.learned_at(rows, flows) is None
-    assert metrics.learned_at(rows, flows, [0]) == 1
-    assert metrics.learned_at(rows, flows, []) is None
+    assert metrics.mltcp_active_from(rows, flows) is None
+    assert metrics.mltcp_active_from(rows, flows, [0]) == 1
+    assert metrics.mltcp_active_from(rows, flows, []) is None
 
 
 @given(st.lists(st.floats(0.01, 100), min_size=1, max_size=5))

@@ -39,7 +39,7 @@ def test_the_network_gets_the_schedule_that_was_computed(scheduler: str) -> None
         assert job.life is not None
         assert [gpu.replace("s", "h", 1) for gpu in job.life.gpus] == [f"{gpu.host}:{gpu.slot}" for gpu in ran.gpus]
         assert job.life.at_ns / 1e9 <= ran.start_s + 1e-9
-        assert job.iterations == ran.request.iterations and job.life.arrives_ns == round(ran.request.arrives_s * 1e9)
+        assert job.iterations == ran.request.iterations and job.life.arrival_ns == round(ran.request.arrival_s * 1e9)
 
 
 def predicted(*ends: float) -> schedules.Carried:
@@ -51,7 +51,9 @@ def run(table: pd.DataFrame | None) -> Any:
 
 
 def test_how_far_the_model_is_off() -> None:
-    table = pd.DataFrame({"job": [0, 1, 2], "start_s": [0.0, 0.0, 1.0], "end_s": [1.0, 2.0, 4.1], "how": ["done"] * 3})
+    table = pd.DataFrame(
+        {"job": [0, 1, 2], "start_s": [0.0, 0.0, 1.0], "end_s": [1.0, 2.0, 4.1], "outcome": ["done"] * 3}
+    )
     found = emulate.compared(run(table), REQUESTS, predicted(1.1, 1.8, 4.1))
     assert (found.makespan_s, found.makespan_off) == (4.1, 0.0)
     assert found.mean_completion_s == pytest.approx((1 + 2 + 4) / 3)
@@ -69,10 +71,10 @@ def test_jobs_that_hold_no_gpus_have_no_lives() -> None:
 def jobs(tmp_path: Path) -> str:
     path = tmp_path / "jobs.csv"
     rows = [
-        f"{one.job},{one.gpus},{one.iterations},{one.gradient_bytes},{one.compute_s},{one.arrives_s}"
+        f"{one.job},{one.gpus},{one.iterations},{one.gradient_bytes},{one.compute_s},{one.arrival_s}"
         for one in REQUESTS
     ]
-    path.write_text("\n".join(["job,gpus,iterations,gradient_bytes,compute_s,arrives_s", *rows]) + "\n")
+    path.write_text("\n".join(["job,gpus,iterations,gradient_bytes,compute_s,arrival_s", *rows]) + "\n")
     return str(path)
 
 
@@ -101,7 +103,7 @@ def test_a_dry_run_names_runs_folder_and_time(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("jobs.csv").write_text(
-        "job,gpus,iterations,gradient_bytes,compute_s,arrives_s\n0,4,3,1000000,0.1,0\n1,4,3,1000000,0.1,0\n"
+        "job,gpus,iterations,gradient_bytes,compute_s,arrival_s\n0,4,3,1000000,0.1,0\n1,4,3,1000000,0.1,0\n"
     )
     command = [
         "schedule",

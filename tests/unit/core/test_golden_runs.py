@@ -20,7 +20,7 @@ from testbed.report.views import interleaving
 
 RUNS = Path(__file__).parents[2] / "data" / "runs"
 TIMES = ("mean_s", "p99_s", "last10_mean_s", "ideal_s")
-COUNTS = ("learned_at",)
+COUNTS = ("mltcp_active_from",)
 RUN, ALONE = "plain/mltcp_reno/1", "plain/isolated/job0/mltcp_reno/1"
 Changes = dict[str, Any]  # by path
 
@@ -130,5 +130,7 @@ def test_a_stored_run_one_of_whose_jobs_failed() -> None:
     run = "queueing/reno/1"
     lives = load_run(RUNS / f"v{VERSION}" / run).lives
     assert lives is not None and judged(run, {})["I22"] == {"ok"}
-    failed = lives.assign(how=["failed", *lives["how"][1:]], why=["killed", *lives["why"][1:]])
+    failed = lives.assign(
+        outcome=["failed", *lives["outcome"][1:]], failure_reason=["killed", *lives["failure_reason"][1:]]
+    )
     assert (found := judged(run, {}, lives=failed))["I22"] == {"suspect"} and found["verdict"] != {"valid"}

@@ -57,7 +57,7 @@ def controls(_folder: Path) -> tuple[Callable[[], object], tuple[str, ...]]:
 def scheduled(folder: Path) -> tuple[Callable[[], object], tuple[str, ...]]:
     jobs = folder / "jobs.csv"
     jobs.write_text(
-        "job,gpus,iterations,gradient_bytes,compute_s,arrives_s\n0,4,100,1000000,0.1,0\n1,2,100,1000000,0.1,0\n"
+        "job,gpus,iterations,gradient_bytes,compute_s,arrival_s\n0,4,100,1000000,0.1,0\n1,2,100,1000000,0.1,0\n"
     )
     return lambda: testbed.cli.main(["schedule", str(jobs), "--scheduler", *SCHEDULERS]), SCHEDULERS
 

@@ -150,7 +150,7 @@ def test_numbers_without_what_was_touched() -> None:
     ends[late] += 0.2  # job 0's 25th takes 0.2 s more, and those behind it begin later
     slow = iterations.assign(end_s=ends)
     found = disturbed.undisturbed(slow, noted((25 * 0.9684 + 0.1, 25 * 0.9684 + 0.16)))
-    assert (found.touched, found.iterations) == (2, 60)  # of both jobs
+    assert (found.disturbed_iterations, found.iterations) == (2, 60)  # of both jobs
     assert found.undisturbed_mean_s == pytest.approx(0.9684)
     assert found.undisturbed_last10_mean_s == pytest.approx(0.9684)
     assert found.last10_mean_s == pytest.approx(0.9684 + 0.2 / 20)
@@ -298,7 +298,7 @@ def test_a_summary_tells_both_numbers_where_disturbances_are_known() -> None:
     assert summary._undisturbed([run(None), run(noted())]) is None
     spans = [noted((0.1, 0.2)), noted()]
     found = summary._undisturbed([run(one) for one in spans])
-    assert found is not None and found.touched == 2
+    assert found is not None and found.disturbed_iterations == 2
     assert found.mean_s == pytest.approx(0.9684)
     assert summary._undisturbed([run(noted((0, 40)))]) == summary._Calm(60, None, None)
 

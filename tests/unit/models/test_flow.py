@@ -46,7 +46,7 @@ def test_alone_it_takes_what_it_computes_and_sends() -> None:
 @given(st.floats(1, 8e11), st.sampled_from([1e6, 5e8, 5e10, 4e11]), st.floats(0, 1e5), st.integers(1, 4))
 def test_a_flow_of_any_size_ends_however_late_it_begins(bits: float, rate: float, start_s: float, jobs: int) -> None:
     """From 1 bit to 100 GB; the first second of a run, and a day later, where a clock resolves 15 ps."""
-    asked = [job(0.5, bits, start_s=start_s, force=steps(0.7, 16), learned_at=1) for _ in range(jobs)]
+    asked = [job(0.5, bits, start_s=start_s, force=steps(0.7, 16), mltcp_active_from=1) for _ in range(jobs)]
     loop = Loop(asked, [rate])
     took_s = 0.5 + jobs * bits / rate
     found = ended(loop, start_s + 3.5 * took_s)
@@ -143,7 +143,7 @@ def test_bytes_are_conserved_and_no_link_is_faster_than_it_is(
 @pytest.mark.parametrize("exponent", [0.5, 1.0])
 def test_it_agrees_with_the_fluid_model_of_one_link(exponent: float) -> None:
     offsets = [0.0, 0.02, 0.05]
-    asked = [job(0.7, 30.0, start_s=at, force=steps(exponent, 256), learned_at=2) for at in offsets]
+    asked = [job(0.7, 30.0, start_s=at, force=steps(exponent, 256), mltcp_active_from=2) for at in offsets]
     found = ended(Loop(asked, [100.0]), 40.0)
     expected = fluid.simulate(0.7, 0.3, offsets, Curve(), exponent=exponent, iterations=15)
     for number in range(3):
@@ -155,7 +155,9 @@ def test_sixteen_steps_are_as_good_as_many() -> None:
     """Of four jobs that fill the link: mean iteration, and when they are interleaved."""
 
     def times(count: int) -> np.ndarray:
-        asked = [job(0.76, 24.0, start_s=0.012 * number, force=steps(0.7, count), learned_at=2) for number in range(4)]
+        asked = [
+            job(0.76, 24.0, start_s=0.012 * number, force=steps(0.7, count), mltcp_active_from=2) for number in range(4)
+        ]
         found = ended(Loop(asked, [100.0]), 60.0)
         return np.array([[found[number, k].end_s - found[number, k].start_s for k in range(30)] for number in range(4)])
 

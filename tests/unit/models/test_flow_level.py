@@ -284,13 +284,13 @@ def test_weights_go_as_f_to_the_power_of_its_base() -> None:
     force = flow_weights.force(job.cc, exponent=0.5, steps=4)
     assert force.bounds == (0.25, 0.5, 0.75, 1.0)
     assert force.weights[0] == pytest.approx((1.75 * 0.125 + 0.25) ** 0.5)
-    assert flow_weights.learned_at(job.cc) == 2
+    assert flow_weights.mltcp_active_from(job.cc) == 2
     assert flow_weights.force(plan_of(system=["reno"]).jobs[0].cc).weights == (1.0,)
     held = plan_of(system=["unfair:weights=4/1"], jobs=2).jobs
     assert flow_weights.force(held[0].cc).weights[0] / flow_weights.force(held[1].cc).weights[0] == pytest.approx(
         4 ** flow_weights.BASES["reno"].exponent
     )
-    assert flow_weights.learned_at(held[0].cc) == 0
+    assert flow_weights.mltcp_active_from(held[0].cc) == 0
 
 
 def test_what_it_takes_is_said_before_anything_is_computed() -> None:

@@ -88,7 +88,7 @@ def test_more_links_than_places_are_refused() -> None:
 
 def schedule(tmp_path: Path, capsys: pytest.CaptureFixture[str], rows: list[str], *flags: str) -> Any:
     file = tmp_path / "jobs.csv"
-    file.write_text("\n".join(["job,gpus,iterations,gradient_bytes,compute_s,arrives_s", *rows]) + "\n")
+    file.write_text("\n".join(["job,gpus,iterations,gradient_bytes,compute_s,arrival_s", *rows]) + "\n")
     code = main(
         ["schedule", str(file), "--rate", "10gbit", "--scheduler", "first_fit", "--on", "flow", "--json", *flags]
     )
@@ -184,10 +184,10 @@ def test_what_was_not_compared_with_the_kernel_is_suspect(tmp_path: Path, capsys
     reno, over_cubic = schedule(tmp_path, capsys, rows, *flags)["results"]
     wide = "rings of more than two workers were not compared, and 1 of 2 jobs are on more servers"
     chance = "shares are not varied by chance, as they were there"
-    assert reno["verdict"] == over_cubic["verdict"] == "suspect" and reno["beyond"] == [wide, chance]
-    assert over_cubic["beyond"] == ["mltcp_cubic was not compared", wide, chance]
+    assert reno["verdict"] == over_cubic["verdict"] == "suspect" and reno["outside_validation"] == [wide, chance]
+    assert over_cubic["outside_validation"] == ["mltcp_cubic was not compared", wide, chance]
     (alone,) = schedule(tmp_path, capsys, rows[:1], "--servers", "2", "--gpus", "2")["results"]
-    assert alone["verdict"] == "valid" and alone["beyond"] == []
+    assert alone["verdict"] == "valid" and alone["outside_validation"] == []
 
 
 def test_neither_finer_steps_nor_shorter_batches_change_a_cluster() -> None:
@@ -214,7 +214,7 @@ def test_neither_finer_steps_nor_shorter_batches_change_a_cluster() -> None:
     def mean_s(steps: int, batch_s: float) -> float:
         given, policy = follow(assigned, requests, servers)
         found = cluster_flow_simulator.simulate(
-            given, servers, policy, network, flow_weights.force(control, steps=steps), until_s=25.0, learned_at=flow_weights.learned_at(control),
+            given, servers, policy, network, flow_weights.force(control, steps=steps), until_s=25.0, mltcp_active_from=flow_weights.mltcp_active_from(control),
             batch_s=batch_s,
         )  # fmt: skip
         return float(found.times_s.mean())
@@ -238,7 +238,7 @@ def test_neither_finer_steps_nor_shorter_batches_change_a_cluster() -> None:
 def test_what_makes_no_sense_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str]) -> None:
     file = tmp_path / "jobs.csv"
     rows = "".join(f"{job},6,2000,1000,0.5,{job}\n" for job in range(4))
-    file.write_text("job,gpus,iterations,gradient_bytes,compute_s,arrives_s\n" + rows)
+    file.write_text("job,gpus,iterations,gradient_bytes,compute_s,arrival_s\n" + rows)
     given = [] if "--scheduler" in flags else ["--scheduler", "first_fit"]
     assert (
         main(["schedule", str(file), "--servers", "4", "--gpus", "2", "--on", "flow", *given, *flags]) == EXIT_REQUEST

@@ -102,7 +102,9 @@ def test_who_failed_or_left_counts_for_gpus_alone(tmp_path: Path) -> None:
     (run,) = made(tmp_path).runs
     assert run.lives is not None
     rows = run.lives
-    run = changed(run, how=["failed", "done", "left"], start_s=[0.0, 0.0, None], end_s=[1.0, *rows["end_s"][1:2], 0.1])
+    run = changed(
+        run, outcome=["failed", "done", "left"], start_s=[0.0, 0.0, None], end_s=[1.0, *rows["end_s"][1:2], 0.1]
+    )
     failed, done, left = run_schedule_metrics.ran(run)
     assert [job.done for job in (failed, done, left)] == [False, True, False]
     assert failed.held[0].iterations == pytest.approx(1.0 / float(run.jobs[0].ideal_s or 0)), (
@@ -111,7 +113,7 @@ def test_who_failed_or_left_counts_for_gpus_alone(tmp_path: Path) -> None:
     assert left.held == () and (left.start_s, left.end_s) == (0.1, 0.1)
     found = run_schedule_metrics.metrics(run)
     assert found is not None and found.mean_completion_s == rows["end_s"][1] and found.makespan_s == 1.0
-    assert run_schedule_metrics.metrics(changed(run, how=["failed"] * 3)) is None, "nobody came to an end"
+    assert run_schedule_metrics.metrics(changed(run, outcome=["failed"] * 3)) is None, "nobody came to an end"
 
 
 def test_measured_alone_is_taken_before_the_ideal(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def cut_off(ran: list[Ran], at_s: float) -> list[Ran]:
         stint = Stint(job.gpus, job.start_s, at_s, share * job.request.iterations)
         return replace(job, end_s=at_s, stints=(stint,), done=False)
 
-    return [seen(job) for job in ran if job.request.arrives_s <= at_s]
+    return [seen(job) for job in ran if job.request.arrival_s <= at_s]
 
 
 def test_a_schedule_that_is_cut_off() -> None:

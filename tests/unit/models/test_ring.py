@@ -71,8 +71,12 @@ def test_replicas_drift_apart_until_one_is_copied() -> None:
     """And not where parameters come whole; with nothing lost it is the training by a parameter server."""
     task, rounds = learning.task(), 20
     never, often = (ring.train(task, rounds, N, ring.lost(0.05, 1, N), resync=k, seed=1) for k in (0, 5))
-    assert (np.diff(never.apart[:10]) > 0).all() and (often.apart[4::5] == 0).all() and (often.apart[:4] > 0).all()
+    assert (
+        (np.diff(never.replica_divergence[:10]) > 0).all()
+        and (often.replica_divergence[4::5] == 0).all()
+        and (often.replica_divergence[:4] > 0).all()
+    )
     alike = ring.train(task, rounds, N, ring.lost(0.05, 1, N, gathers=False), seed=1)
-    assert (alike.apart == 0).all()
+    assert (alike.replica_divergence == 0).all()
     plain = ring.train(task, rounds, N, ring.lost(0.0, 1, N), seed=1)
     assert plain.accuracy == pytest.approx(learning.train(task, [((),) * N] * rounds, seed=1), abs=0.005)

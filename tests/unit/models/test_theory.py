@@ -90,21 +90,21 @@ def test_iterations_to_interleave_are_those_of_two_other_programs(curve: Curve, 
     """
     for exponent, expected in zip((1.0, 0.5), within, strict=True):
         offsets = [[0, 0.01], [0, 0.02], [0, 0.035]]
-        found = fluid.simulate([0.5, 0.5], [0.5, 0.5], offsets, curve, exponent=exponent, learned_at=0)
+        found = fluid.simulate([0.5, 0.5], [0.5, 0.5], offsets, curve, exponent=exponent, mltcp_active_from=0)
         at = found.interleaved_at([1.0, 1.0], within=0.02)
         assert np.abs(at - expected).min() <= 1, at
 
 
 @pytest.mark.parametrize("curve", [FAIR, Curve("falling"), Curve("falling_reciprocal")])
 def test_what_does_not_increase_never_interleaves(curve: Curve) -> None:
-    found = fluid.simulate([0.5, 0.5], [0.5, 0.5], [0, 0.02], curve, learned_at=0)
+    found = fluid.simulate([0.5, 0.5], [0.5, 0.5], [0, 0.02], curve, mltcp_active_from=0)
     assert np.isinf(found.interleaved_at([1.0, 1.0])).all()
     assert found.times_s[0, -1].mean() == pytest.approx(1.5, abs=0.03)
 
 
 def test_before_it_has_learned_it_is_fair() -> None:
     fair = fluid.simulate([0.5, 0.5], [0.4, 0.4], [0, 0.05], FAIR, iterations=10)
-    late = fluid.simulate([0.5, 0.5], [0.4, 0.4], [0, 0.05], iterations=10, learned_at=5)
+    late = fluid.simulate([0.5, 0.5], [0.4, 0.4], [0, 0.05], iterations=10, mltcp_active_from=5)
     assert late.times_s[0, :5] == pytest.approx(fair.times_s[0, :5])
     assert late.times_s[0, -1] == pytest.approx([0.9, 0.9], rel=0.05)
 

@@ -268,8 +268,8 @@ def test_a_job_that_fails_frees_its_gpus_and_is_listed(monkeypatch: pytest.Monke
     fake, found = carried_out([GoneError(0, "worker 0 of job 0 ended with code 1"), said(1, 5678)], monkeypatch)
     assert [job for job, _ in fake.begun] == [0, 1]
     told = list(found.lives.rows())
-    assert [(one.job, one.how) for one in told] == [(0, "failed"), (1, "done")]
-    assert "code 1" in told[0].why and told[1].start_s == told[0].end_s
+    assert [(one.job, one.outcome) for one in told] == [(0, "failed"), (1, "done")]
+    assert "code 1" in told[0].failure_reason and told[1].start_s == told[0].end_s
     assert next(iter(table_errors._faults(iter(rows.text(rows.Job, told, 9).splitlines(keepends=True)), table_errors.TABLES["jobs.csv"])), "") == ""  # fmt: skip
 
 
@@ -277,7 +277,7 @@ def case(how: str, ended: int) -> Any:
     """Two jobs of two iterations; the first ends so many, and then as ``how`` says."""
     plan = planned(jobs=[{"gpus": 2, "iterations": 2}, {"gpus": 2, "iterations": 2}], scheduler="tightest_fit")
     rows = [(0, 0, number, 0) for number in range(ended)] + [(1, 0, number, 0) for number in range(2)]
-    lived = pd.DataFrame({"job": [0, 1], "how": [how, "done"], "why": ["killed", math.nan]})
+    lived = pd.DataFrame({"job": [0, 1], "outcome": [how, "done"], "failure_reason": ["killed", math.nan]})
     manifest = SimpleNamespace(plan=plan)
     return Case(cast(Any, manifest), pd.DataFrame(rows, columns=["job", "worker", "iteration", "bytes"]), pd.DataFrame(), pd.DataFrame(), lives=lived)  # fmt: skip
 

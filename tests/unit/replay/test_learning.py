@@ -25,7 +25,7 @@ from testbed.replay.exchange import Look
 from testbed.replay.training import Examples, Fill, Holes, Task, layers, parameter_server_training, ring_training
 from testbed.replay.training.mean import arrived, gathered
 from testbed.replay.training.models.perceptron import Perceptron
-from testbed.replay.training.replicas import apart
+from testbed.replay.training.replicas import divergence
 from testbed.transports import Message, Stage, resyncs
 
 ROUNDS, WORKERS = 40, 4
@@ -167,8 +167,8 @@ def closed_loop(text: str, pushed: Lost, rounds: int = 30, pulled: Lost = nothin
         assert look is not None and (look.accuracy is not None) == (number % 10 == 9)
         looks += [] if look.accuracy is None else [look.accuracy]
         replicas = [np.frombuffer(worker.room(0, message), np.float32).copy() for worker in workers]
-        assert look.apart == apart(replicas, np.frombuffer(told, np.float32))
-        distances.append(look.apart)
+        assert look.replica_divergence == divergence(replicas, np.frombuffer(told, np.float32))
+        distances.append(look.replica_divergence)
     return looks, distances
 
 
@@ -196,8 +196,8 @@ def test_workers_that_miss_parameters_drift_apart_until_a_round_is_whole() -> No
 
 def test_the_furthest_two_count() -> None:
     one, other = np.zeros(4, np.float32), np.array([3, 0, 0, 4], np.float32)
-    assert apart([one, other, other * np.float32(0.5)], other) == 1.0
-    assert apart([other, other], other) == apart([other], other) == 0.0
+    assert divergence([one, other, other * np.float32(0.5)], other) == 1.0
+    assert divergence([other, other], other) == divergence([other], other) == 0.0
 
 
 def test_in_a_closed_loop_it_matters_what_becomes_of_holes() -> None:
@@ -301,13 +301,13 @@ def test_a_ring_sums_up_what_comes(seed: int, share: float) -> None:
     replicas = [first - RING.rate * mean for mean in reduced(gradients, arrives)]
     for replica, wanted in zip(made, replicas, strict=True):
         assert np.allclose(replica.flat, wanted, atol=1e-6)
-    assert look.apart == pytest.approx(apart(replicas, replicas[0]), abs=1e-6)
+    assert look.replica_divergence == pytest.approx(divergence(replicas, replicas[0]), abs=1e-6)
 
 
 def test_to_take_the_same_parameters_changes_nothing_where_nothing_is_lost() -> None:
     plain, looks = in_a_ring(lambda *_: True, 24)
     copied, copies = in_a_ring(lambda *_: True, 24, resync=5)
-    assert all(look.apart == 0 for look in looks + copies)
+    assert all(look.replica_divergence == 0 for look in looks + copies)
     assert np.allclose(plain[0].flat, copied[0].flat, atol=1e-4) and looks[9].accuracy == copies[9].accuracy
     assert np.allclose(plain[2].velocity, copied[2].velocity, atol=1e-4)
 
@@ -315,7 +315,7 @@ def test_to_take_the_same_parameters_changes_nothing_where_nothing_is_lost() -> 
 def test_in_a_ring_gradients_are_dispersed_all_the_way() -> None:
     plain, _ = in_a_ring(lambda *_: True, 24)
     spread, looks = in_a_ring(lambda *_: True, 24, options=models.Options(hadamard=True))
-    assert all(look.apart == 0 for look in looks)
+    assert all(look.replica_divergence == 0 for look in looks)
     assert np.allclose(plain[0].flat, spread[0].flat, atol=1e-4)
 
     def came(_number: int, part: int, _rank: int) -> bool:
@@ -336,8 +336,8 @@ def test_replicas_are_together_once_in_so_many_rounds() -> None:
 
     _, never = in_a_ring(came, 24)
     _, found = in_a_ring(came, 24, resync=5)
-    assert all(look.apart > 0 for look in never)
-    assert [number for number, look in enumerate(found) if look.apart == 0] == [4, 9, 14, 19]
+    assert all(look.replica_divergence > 0 for look in never)
+    assert [number for number, look in enumerate(found) if look.replica_divergence == 0] == [4, 9, 14, 19]
 
 
 @pytest.mark.parametrize(

@@ -77,8 +77,8 @@ def test_throughput_adds_a_jobs_flows() -> None:
 def test_learned_in_the_first_iteration_with_a_known_ratio() -> None:
     rows = iterations({0: [1.0, 2.0, 3.0]}, {0: 0.0})
     flows = pd.DataFrame({"t_s": [0.5, 1.5, 2.5], "job": 0, "mltcp_r": [np.nan, np.nan, 0.3]})
-    assert metrics.learned_at(rows, flows) == 2
-    assert metrics.learned_at(rows, flows.assign(mltcp_r=np.nan)) is None
+    assert metrics.mltcp_active_from(rows, flows) == 2
+    assert metrics.mltcp_active_from(rows, flows.assign(mltcp_r=np.nan)) is None
 
 
 def make_run(folder: Path, cc: str, seed: int, times: list[float], substrate: str = "host") -> None:

@@ -327,7 +327,7 @@ def test_a_worker_whose_gradients_hardly_count_is_found(tmp_path: Path) -> None:
             loses = told.index == (1 if "l2-s1" in plan.wires else 0)
             told = told.assign(
                 peer=told.index,
-                end="receive",
+                side="receive",
                 stage="gradient",
                 bytes=1000,
                 delivered=(1000 * pd.Series(loses, told.index).map({True: share, False: 0.8})).astype(int),
@@ -344,7 +344,7 @@ def learnt(run: Run, final: float, missing: int) -> None:
     (run.path / "training.csv").write_text(rows.text(rows.Training, curve, decimals=9))
     if missing:
         told = pd.DataFrame(dict.fromkeys(rows.columns(rows.Messages), 0), index=range(run.plan.iterations))
-        told = told.assign(iteration=told.index, peer=1, end="receive", stage="gradient", bytes=1000, missing=missing)
+        told = told.assign(iteration=told.index, peer=1, side="receive", stage="gradient", bytes=1000, missing=missing)
         told.assign(delivered=1000 - missing).to_csv(run.path / "messages.csv", index=False)
 
 
@@ -594,7 +594,14 @@ def test_losses_that_cost_more_than_they_gain_are_found(
             continue
         ends = [TASK.bytes * rank // workers for rank in range(workers + 1)]
         told = [
-            {"iteration": number, "worker": worker, "peer": peer, "bytes": size, "missing": lost, "lost": f"0+{lost}"}
+            {
+                "iteration": number,
+                "worker": worker,
+                "peer": peer,
+                "bytes": size,
+                "missing": lost,
+                "missing_ranges": f"0+{lost}",
+            }
             for number in range(run.plan.iterations)
             for worker, size in enumerate(end - begin for begin, end in itertools.pairwise(ends))
             for peer in range(workers)
@@ -602,7 +609,7 @@ def test_losses_that_cost_more_than_they_gain_are_found(
             for lost in (size if peer < missing else 4,)
         ]
         columns: dict[str, Any] = dict.fromkeys(rows.columns(rows.Messages), 0) | {
-            "end": "receive",
+            "side": "receive",
             "stage": "gradient",
         }
         rest = {name: value for name, value in columns.items() if name not in told[0]}
@@ -763,7 +770,7 @@ def test_rounds_at_which_nobody_looked_are_no_looks(tmp_path: Path) -> None:
     learned.write_text(rows.text(rows.Training, [*between, *looks], decimals=9))
     run = load_run(path.parent)
     assert trainings.learnt(run)["accuracy"].tolist() == [0.5, 0.75]
-    assert trainings.apart(run).to_dict() == {**dict.fromkeys(range(1, 6), 0.1), 10: 0.25, 20: 0.0}
+    assert trainings.replica_divergence(run).to_dict() == {**dict.fromkeys(range(1, 6), 0.1), 10: 0.25, 20: 0.0}
     learned.write_text("job,iteration,end_s,accuracy\n0,9,1.0,0.5\n0,19,2.0,0.75\n")
     run = load_run(path.parent)
-    assert trainings.learnt(run)["accuracy"].tolist() == [0.5, 0.75] and trainings.apart(run).empty
+    assert trainings.learnt(run)["accuracy"].tolist() == [0.5, 0.75] and trainings.replica_divergence(run).empty

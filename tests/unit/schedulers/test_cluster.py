@@ -140,7 +140,7 @@ def waited(gpus: int, load: float, seed: int) -> tuple[float, float]:
         now += draw.expovariate(load * gpus)
         jobs.append(Request(job, 1, 1, 0, draw.expovariate(1.0), now))
     ran = carried_out(asked("fifo", jobs, cluster(gpus)), jobs, cluster(gpus))
-    waits = np.array([one.start_s - one.request.arrives_s for one in ran[200:]])
+    waits = np.array([one.start_s - one.request.arrival_s for one in ran[200:]])
     return float(np.mean(waits > 0)), float(np.mean(waits))
 
 
@@ -175,7 +175,7 @@ def test_every_schedule_is_sound(name: str, instance: tuple[list[Request], job_s
     held: dict[Gpu, list[tuple[float, float]]] = {}
     for one, given_, request in zip(ran, assigned.jobs, requests, strict=True):
         assert given_.job == request.job and len(set(given_.gpus)) == request.gpus
-        assert one.start_s >= request.arrives_s
+        assert one.start_s >= request.arrival_s
         assert one.end_s - one.start_s == pytest.approx(given_.estimate_s)
         for stint in one.held:
             for gpu in stint.gpus:

@@ -381,7 +381,7 @@ def test_a_job_waits_for_whom_it_waited_for() -> None:
 
 def online_jobs(seed: int, jobs: int = 12) -> list[Request]:
     """As `drawn`, arriving one after the other."""
-    return [replace(one, arrives_s=0.05 * number) for number, one in enumerate(drawn(seed, jobs, 4))]
+    return [replace(one, arrival_s=0.05 * number) for number, one in enumerate(drawn(seed, jobs, 4))]
 
 
 def test_a_search_knows_of_those_alone_that_have_arrived() -> None:
@@ -394,7 +394,7 @@ def test_a_search_knows_of_those_alone_that_have_arrived() -> None:
         for jobs in (few, other):
             assigned = online.schedule(job_schedulers.find("sjf_bco"), jobs, where, MODEL, options_, seed=1)
             ran = carried_out(assigned, jobs, where)
-            starts.append([(one.request.job, one.gpus, one.start_s) for one in ran if one.start_s < few[8].arrives_s])
+            starts.append([(one.request.job, one.gpus, one.start_s) for one in ran if one.start_s < few[8].arrival_s])
         assert starts[0] == starts[1] and starts[0]
 
 
@@ -407,7 +407,7 @@ def test_those_that_run_stay_where_they_are() -> None:
         ran = carried_out(assigned, jobs, where)
         assert [one.gpus for one in ran] == [one.gpus for one in assigned.jobs]
         assert [one.end_s - one.start_s for one in ran] == pytest.approx([one.estimate_s for one in assigned.jobs])
-        assert all(one.start_s >= one.request.arrives_s for one in ran)
+        assert all(one.start_s >= one.request.arrival_s for one in ran)
         assert assigned.trials > len(jobs), "at every arrival anew"
 
 

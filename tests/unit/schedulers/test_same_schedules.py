@@ -111,7 +111,7 @@ def test_jobs_that_arrive_are_scheduled_alike_in_one_pass(
     """First fit's search changes nothing of what starts at a moment."""
     requests, where = instance
     module, chosen = asked(f"first_fit:backfill={backfill}", requests, where)
-    if not any(one.arrives_s for one in requests):
+    if not any(one.arrival_s for one in requests):
         return
     planned = online.schedule(module, requests, where, MODEL, chosen, seed=1)
     assert planned.jobs == module.schedule_as_they_arrive(requests, where, MODEL, chosen).jobs

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from testbed.cli import main
-from testbed.core.errors import EXIT_OK, EXIT_REQUEST
+from testbed.core.errors import EXIT_OK, EXIT_REQUEST, RequestError
 from testbed.core.placing import Gpu, Request
 from testbed.models.cluster import Ran
 from testbed.report import gantt
 from testbed.traces import job_lists
 
-TABLE = """job,gpus,iterations,gradient_bytes,compute_s,arrives_s
+TABLE = """job,gpus,iterations,gradient_bytes,compute_s,arrival_s
 0,4,100,10000000,0.1,0
 1,2,100,10000000,0.1,0
 2,1,50,0,0.2,1.5
@@ -125,18 +125,34 @@ def test_logs_of_clusters(text: str, name: str, expected: list[tuple[int, float,
     (tmp_path / name).write_text(text)
     found = job_lists.read(tmp_path / name, 10**10, 1)
     assert "drawn from resnet50" in found.synthetic
-    assert [(one.gpus, one.arrives_s) for one in found.requests] == [(gpus, at) for gpus, at, _ in expected]
+    assert [(one.gpus, one.arrival_s) for one in found.requests] == [(gpus, at) for gpus, at, _ in expected]
     for one, (_, _, took) in zip(found.requests, expected, strict=True):
         assert one.iterations * one.compute_s == pytest.approx(took, rel=0.01) and one.gradient_bytes > 0
     assert job_lists.read(tmp_path / name, 10**10, 1) == found
     assert any(job_lists.read(tmp_path / name, 10**10, seed) != found for seed in range(2, 5))
 
 
+def test_the_old_name_of_a_column_is_an_alias(tmp_path: Path) -> None:
+    (tmp_path / "new.csv").write_text(TABLE)
+    (tmp_path / "old.csv").write_text(TABLE.replace("arrival_s", "arrives_s"))
+    new, old = (job_lists.read(tmp_path / name, 10**10, 1).requests for name in ("new.csv", "old.csv"))
+    assert new == old and new[-1].arrival_s == 1.5
+    with pytest.raises(RequestError, match="arrives_s"):
+        job_lists.read(_both(tmp_path), 10**10, 1)
+
+
+def _both(folder: Path) -> Path:
+    path = folder / "both.csv"
+    header, *rows = TABLE.splitlines()
+    path.write_text("\n".join([f"{header},arrives_s", *(f"{row},0" for row in rows)]) + "\n")
+    return path
+
+
 def test_poisson_arrivals_make_the_load() -> None:
     jobs = [Request(number, 2, 10, 0, 1.0) for number in range(4000)]
     found = job_lists.poisson(jobs, 10, 0.8, seed=3)
-    assert sum(one.gpus * 10 for one in found) / (10 * found[-1].arrives_s) == pytest.approx(0.8, rel=0.06)
-    assert found[0].arrives_s == 0 and [one.job for one in found] == list(range(4000))
+    assert sum(one.gpus * 10 for one in found) / (10 * found[-1].arrival_s) == pytest.approx(0.8, rel=0.06)
+    assert found[0].arrival_s == 0 and [one.job for one in found] == list(range(4000))
 
 
 @pytest.mark.parametrize(
@@ -159,14 +175,14 @@ def test_poisson_arrivals_make_the_load() -> None:
         (TABLE.replace("0,4,100", "0,-4,100"), [], "line 2: gpus"),
         (TABLE.replace("0,4,100", "0,0,100"), [], "line 2: gpus"),
         (TABLE.replace("0,4,100", "0,4.5,100"), [], "'4.5'"),
-        (TABLE.replace("0.2,1.5", "0.2,-1.5"), [], "line 4: arrives_s"),
+        (TABLE.replace("0.2,1.5", "0.2,-1.5"), [], "line 4: arrival_s"),
         (TABLE.replace("0.2,1.5", "nan,1.5"), [], "line 4: compute_s"),
         (TABLE.replace("0.2,1.5", "inf,1.5"), [], "line 4: compute_s"),
         (TABLE.replace("0.2,1.5", ",1.5"), [], "line 4: no compute_s"),
         (TABLE.replace("1,2,100", "0,2,100"), [], "line 3"),
         (TABLE.replace("0.2,1.5", "0.2,1.5,7"), [], "line 4"),
         (TABLE.replace("compute_s", "seconds"), [], "compute_s"),
-        (TABLE.replace("arrives_s", "arrives"), [], "'arrives'"),
+        (TABLE.replace("arrival_s", "arrives"), [], "'arrives'"),
         (TABLE.partition("\n")[0] + "\n", [], "jobs.csv"),
         ("a,b\n1,2\n", [], "jobs.csv"),
         (HELIOS.replace("duration", "length"), [], "duration"),

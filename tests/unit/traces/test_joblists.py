@@ -56,7 +56,7 @@ def test_times_are_the_same_in_every_time_zone(zone: None, tmp_path: Path) -> No
         found.append([*lists, read(HELIOS, tmp_path), read(PAI, tmp_path)])
     assert all(one == found[0] for one in found)
     jobs = found[0][0].requests
-    assert [one.arrives_s for one in jobs] == [0, 49 * 3600]
+    assert [one.arrival_s for one in jobs] == [0, 49 * 3600]
     assert [one.iterations * one.compute_s for one in jobs] == pytest.approx([4 * 3600, 3 * 3600], rel=0.01)
 
 

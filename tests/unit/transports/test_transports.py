@@ -625,9 +625,12 @@ def test_every_message_may_have_a_row_of_its_own() -> None:
         tables.append(pd.DataFrame(told, columns=rows.columns(rows.Messages)))
         assert jobs._misreported(job, tables[-1]) == 0
     rounds, each = tables
-    assert list(rounds["messages"]) == [2, 2] and set(rounds["part"]) == {-1}
-    assert list(each["lost"]) == ["", "", "", "0+20"]  # as the receiver has it
-    assert [tuple(row) for row in each[["operation", "part", "delivered"]].to_numpy()] == [(3, 0, 100), (3, 1, 80)] * 2
+    assert list(rounds["messages"]) == [2, 2] and set(rounds["message_index"]) == {-1}
+    assert list(each["missing_ranges"]) == ["", "", "", "0+20"]  # as the receiver has it
+    assert [tuple(row) for row in each[["operation", "message_index", "delivered"]].to_numpy()] == [
+        (3, 0, 100),
+        (3, 1, 80),
+    ] * 2
 
 
 def test_both_ends_say_the_same_and_no_less_than_promised() -> None:
