@@ -73,8 +73,21 @@ def detect(path: Path) -> str:
     for name in names():
         if find(name).recognises(start, path):
             return name
+    if is_of_jax(start):
+        raise TraceError(
+            f"{path} is a profile of JAX (XLA). It names no collective's size or process group, so it cannot be imported. Write a table of the "
+            "exchanges of a step (CSV: time_ms,bytes), and import that."
+        )
     known = "; ".join(f"{name}: {find(name).TITLE}" for name in names())
     raise TraceError(f"{path} is in no format that can be imported ({known}). --format NAME says which one it is.")
+
+
+def is_of_jax(start: bytes) -> bool:
+    """Whether this is what ``jax.profiler`` writes: trace.json.gz, or the protobuf beside it."""
+    return (
+        any(sign in start for sign in (b"PjitFunction", b"/host:CPU", b"XLA Ops", b"/device:TPU:"))
+        and b"ProfilerStep" not in start
+    )
 
 
 def import_trace(

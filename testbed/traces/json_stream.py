@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import gzip
 import io
+import itertools
 import math
 import re
 import reprlib
 import zlib
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -93,21 +95,73 @@ def head(path: Path) -> bytes:
 
 
 def items(path: Path, key: str) -> Iterator[dict[str, Any]]:
-    """The objects in the list ``key`` of the JSON object in ``path``, one at a time."""
+    """The objects in the list ``key`` of the JSON object in ``path``, one at a time; whole numbers of any length are exact."""
+    given = 0
+    for use_float in (True, False):  # the faster way first; it has no numbers of more than 63 bits
+        try:
+            for item in itertools.islice(_items(path, key, use_float), given, None):
+                given += 1
+                yield item
+        except _LongNumberError:
+            continue
+        return
+
+
+class _LongNumberError(Exception):
+    """A whole number of more than 63 bits."""
+
+
+def _items(path: Path, key: str, use_float: bool) -> Iterator[dict[str, Any]]:
     with Source(path) as source:
-        found = ijson.items(_Shallow(source), f"{key}.item", use_float=True)
+        shallow = _Shallow(source)
+        found = ijson.items(shallow, f"{key}.item", use_float=use_float)
         while True:
             try:
                 item = next(found)
             except StopIteration:
                 return
             except (ijson.JSONError, UnicodeDecodeError, ValueError) as error:
-                reason = " ".join(str(error).split("\n")[0].split())
-                raise TraceError(f"{path} is not complete, valid JSON: {reason}") from error
+                reason = _reason(error)
+                if use_float and "integer overflow" in reason:
+                    raise _LongNumberError from error
+                where = _broken_at(path, shallow.before)
+                raise TraceError(f"{path} is not complete, valid JSON: {reason}, at byte {where:,}") from error
             source.progress()
             if not isinstance(item, dict):
                 raise TraceError(f"{path}: {key!r} has to hold objects, and one of its values is {brief(item)}")
-            yield item
+            yield item if use_float else _with_floats(item)
+
+
+def _reason(error: Exception) -> str:
+    """The first line of what the parser says."""
+    said = error.args[0] if error.args else ""
+    text = said.decode(errors="replace") if isinstance(said, bytes) else str(error)
+    return " ".join(text.split("\n")[0].split())
+
+
+def _with_floats(value: Any) -> Any:
+    """``value`` with a float for each decimal number."""
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, dict):
+        return {key: _with_floats(one) for key, one in value.items()}
+    return [_with_floats(one) for one in value] if isinstance(value, list) else value
+
+
+def _broken_at(path: Path, valid: int) -> int:
+    """The first byte at which the file is no JSON, unpacked and counted from 0; the first ``valid`` ones are."""
+    parser = ijson.basic_parse_coro(ijson.sendable_list(), use_float=False)
+    at = 0
+    with Source(path) as source:
+        try:
+            while data := source.read(min(_CHUNK, valid - at) if at < valid else 1):
+                source.progress()
+                parser.send(data)
+                at += len(data)
+            parser.close()
+        except (ijson.JSONError, UnicodeDecodeError, ValueError):
+            pass
+    return at
 
 
 class _Shallow:
@@ -115,12 +169,15 @@ class _Shallow:
 
     def __init__(self, source: Source) -> None:
         self._source = source
+        self.before = 0  # bytes handed out before the latest ones
+        self._latest = 0
         self._depth = 0
         self._in_string = False
         self._escape = b""  # a backslash at the end of what has been read
 
     def read(self, size: int = -1) -> bytes:
         data = self._source.read(size) or b""
+        self.before, self._latest = self.before + self._latest, len(data)
         text = self._escape + data
         if b"\\" in text:
             text = _ESCAPED.sub(b"", text)

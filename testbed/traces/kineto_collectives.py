@@ -79,8 +79,8 @@ def by_step(collectives: list[Collective], steps: int) -> list[list[Collective]]
 
 def _recorded(events: Events, request: Request, path: Path) -> tuple[list[Collective], list[str]]:
     """All collectives of the file, by the best witness that there is, and what that assumes."""
-    if events.collectives:
-        return _with_kernels(events), []
+    if found := _with_kernels(events):
+        return found, []
     group = Group("", request.ranks or ranks_of(path))
     if events.nccl:
         return _of_kernels(events, group)
@@ -177,25 +177,38 @@ def _around(calls: list[Call], moments: Sequence[_Moment]) -> list[int | None]:
 
 
 def _with_kernels(events: Events) -> list[Collective]:
-    """The recorded collectives, each with its NCCL kernel where one is found."""
-    by_id: dict[object, Kernel] = {}
+    """The recorded collectives, each with its NCCL kernel where one is found, and those that kernels alone tell of."""
+    launched: list[float] = nccl_launches(events).tolist()
+    by_id: dict[str, Kernel] = {}
     for kernel in events.nccl:
         if kernel.external_id != NO_ID:  # several of one call are on several devices
             by_id[kernel.external_id] = _joined(by_id.get(kernel.external_id), kernel)
     ids = {one.external_id for one in events.collectives} - {NO_ID}
     launches = sorted(
-        (launch, index)
-        for index, launch in enumerate(nccl_launches(events).tolist())
-        if events.nccl[index].external_id not in ids
+        (launch, index) for index, launch in enumerate(launched) if events.nccl[index].external_id not in ids
     )
     found = []
+    taken: set[int] = set()
     for collective in events.collectives:
         kernel_or_none = by_id.get(collective.external_id)
         at = bisect_left(launches, (collective.start, -1))
         if kernel_or_none is None and at < len(launches) and launches[at][0] <= collective.end:
+            taken.add(launches[at][1])
             kernel_or_none = events.nccl[launches[at][1]]
         found.append(replace(collective, kernel=kernel_or_none))
-    return found
+    alone = [
+        replace(kernel.told, start=launched[index], end=max(launched[index], kernel.end), kernel=kernel)
+        for index, kernel in enumerate(events.nccl)
+        if kernel.told is not None and index not in taken and kernel.external_id not in ids
+    ]
+    if not events.collectives:  # otherwise the same is counted already
+        for own, of_kernels in (
+            (events.lacking, events.on_kernels.lacking),
+            (events.skipped, events.on_kernels.skipped),
+            (events.empty, events.on_kernels.empty),
+        ):
+            own.update(of_kernels)
+    return found + alone
 
 
 def _about_sizes(collectives: Iterable[Collective]) -> list[str]:

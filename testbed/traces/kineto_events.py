@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,12 @@ from testbed.core.text import quoted, shown
 from testbed.traces.json_stream import brief, head, items, number
 from testbed.traces.pytorch import (
     ANNOTATION,
+    COMMUNICATION,
     WITHOUT_DATA,
     Group,
     gathered_bytes,
     kind_of,
+    ranks_in,
     shapes_bytes,
     tensor_bytes,
 )
@@ -33,9 +36,17 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 NO_ID = ""  # an event without an External id
+NO_CORRELATION = -1
 
 _SIZES = ("In msg nelems", "Out msg nelems", "dtype")
+_WORK_OF_GPUS = ("kernel", "gpu_memcpy", "gpu_memset")
+_RUNTIME = ("cuda_runtime", "cuda_driver", "runtime", "privateuse1_runtime")
+# What saves a model's state, as opposed to activation checkpointing, which every step does
+_SAVES = re.compile(
+    r"(?i)torch\.save|serialization\.py|(?<!activation_)(?:save|write)_?(?:model_|state_)?(?:checkpoint|state)|^checkpoint$"
+)
 _MOST = 500_000  # collectives and steps of a file
+_MOST_SAVES = 1000  # events that say when a model's state was written
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +56,10 @@ class Kernel:
     name: str
     start: float
     end: float
-    stream: object
+    stream: str
     correlation: int
     external_id: str
+    told: Collective | None = None  # what the kernel itself says of its collective
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +92,34 @@ class Collective:
     step: int = -1  # counted from 0; -1: in none yet
 
 
+@dataclass(frozen=True, slots=True)
+class StreamWait:
+    """A stream waits for what another one had to do when an event was recorded (``cudaStreamWaitEvent``)."""
+
+    time: float
+    correlation: int  # of the call
+    stream: str
+    awaited: str  # the other stream
+    record: int  # correlation of the cudaEventRecord
+
+
 @dataclass
-class Events:
+class Unused:
+    """Why collectives cannot be replayed, or not without being told more."""
+
+    lacking: Counter[str] = field(default_factory=Counter)  # fields that collectives do not have
+    skipped: Counter[str] = field(default_factory=Counter)  # collectives of kinds there is no replay for
+    empty: Counter[str] = field(default_factory=Counter)  # collectives of no bytes
+
+
+@dataclass
+class Events(Unused):
     """What matters of a trace; numbers by the hundred thousand are held as arrays."""
 
     profiler_steps: list[tuple[str, float, float]] = field(default_factory=list)
     optimizer_steps: list[tuple[str, float, float]] = field(default_factory=list)
     collectives: list[Collective] = field(default_factory=list)
-    lacking: Counter[str] = field(default_factory=Counter)  # fields that collectives do not have
-    skipped: Counter[str] = field(default_factory=Counter)  # collectives of kinds there is no replay for
-    empty: Counter[str] = field(default_factory=Counter)  # collectives of no bytes
+    on_kernels: Unused = field(default_factory=Unused)  # the same of what kernels say themselves
     calls: list[Call] = field(default_factory=list)  # record_param_comms without a name
     annotations: list[Call] = field(default_factory=list)
     threads: dict[tuple[str, str], int] = field(default_factory=dict)  # by process and thread
@@ -97,16 +127,20 @@ class Events:
     start: array[float] = field(default_factory=lambda: array("d"))  # of computing kernels
     end: array[float] = field(default_factory=lambda: array("d"))
     correlation: array[int] = field(default_factory=lambda: array("q"))
-    streams: set[object] = field(default_factory=set)  # that compute
+    stream: array[int] = field(default_factory=lambda: array("q"))  # of computing kernels, by its place among `streams`
+    streams: dict[str, int] = field(default_factory=dict)  # all that were seen
     launch: array[float] = field(default_factory=lambda: array("d"))  # calls of the CUDA runtime
     launch_correlation: array[int] = field(default_factory=lambda: array("q"))
     launch_thread: array[int] = field(default_factory=lambda: array("q"))
     waits: list[tuple[float, float]] = field(default_factory=list)  # in which the CPU waits for the GPU
+    stream_waits: list[StreamWait] = field(default_factory=list)
+    gpu_steps: list[tuple[str, float, float]] = field(default_factory=list)  # ProfilerSteps by the GPU's clock
+    saves: list[tuple[float, str]] = field(default_factory=list)  # when the model's state was written, and by what
 
     @property
     def communication(self) -> int:
         """How many objects are held."""
-        steps = len(self.profiler_steps) + len(self.optimizer_steps)
+        steps = len(self.profiler_steps) + len(self.optimizer_steps) + len(self.gpu_steps)
         return len(self.nccl) + len(self.collectives) + len(self.calls) + len(self.annotations) + steps
 
 
@@ -124,23 +158,28 @@ def read_events(path: Path) -> Events:
         args = event.get("args", {})
         if not isinstance(args, dict):
             raise TraceError(f"{path}: 'args' of the event {quoted(name)} is {brief(args)}, which is not an object")
-        if category == "kernel":
-            _add_kernel(events, name, args, _span(event, path))
-        elif category in ("cuda_runtime", "cuda_driver", "runtime"):
+        if category in _WORK_OF_GPUS:
+            _add_kernel(events, name, args, _span(event, path), path)
+        elif category in _RUNTIME:
             start, end = _span(event, path)
             events.launch.append(start)
             events.launch_correlation.append(_correlation(args))
             events.launch_thread.append(_thread(events, event))
             if "Synchronize" in name:
                 events.waits.append((start, end))
+        elif category == "cuda_sync":
+            _add_stream_wait(events, args, _span(event, path))
         elif name == "record_param_comms":
             _add_collective(events, args, _span(event, path), _thread(events, event), path)
         elif ANNOTATION.match(name) and category != "gpu_user_annotation":
             events.annotations.append(_call(name, args, _span(event, path), _thread(events, event)))
-        elif name.startswith("ProfilerStep#") and category != "gpu_user_annotation":
-            events.profiler_steps.append((name, *_span(event, path)))
+        elif name.startswith("ProfilerStep#"):
+            steps = events.gpu_steps if category == "gpu_user_annotation" else events.profiler_steps
+            steps.append((shown(name), *_span(event, path)))
         elif name.startswith("Optimizer.step#") and category != "gpu_user_annotation":
             events.optimizer_steps.append((name, *_span(event, path)))
+        elif len(events.saves) < _MOST_SAVES and _SAVES.search(name):
+            events.saves.append((_span(event, path)[0], shown(name)))
         if events.communication > _MOST:
             raise TraceError(f"{path} has more than {_MOST:,} collectives and steps: profile fewer steps (three do)")
     if nothing:
@@ -155,8 +194,14 @@ def _span(event: dict[str, Any], path: Path) -> tuple[float, float]:
 
 
 def _correlation(args: dict[str, Any]) -> int:
-    value = args.get("correlation")
-    return value if isinstance(value, int) and 0 <= value < 1 << 63 else -1
+    return _correlated(args.get("correlation"))
+
+
+def _correlated(value: object) -> int:
+    """A number of at most 64 bits as a signed one; -1: none."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < (1 << 64) - 1:
+        return NO_CORRELATION
+    return value if value < 1 << 63 else value - (1 << 64)
 
 
 def _external_id(args: dict[str, Any]) -> str:
@@ -174,34 +219,53 @@ def _call(name: str, args: dict[str, Any], span: tuple[float, float], thread: in
     return Call(shown(name), *span, thread, _external_id(args), size)
 
 
-def _add_kernel(events: Events, name: str, args: dict[str, Any], span: tuple[float, float]) -> None:
+def _add_kernel(events: Events, name: str, args: dict[str, Any], span: tuple[float, float], path: Path) -> None:
     stream = str(args.get("stream"))
-    if "nccl" in name.lower():
-        events.nccl.append(Kernel(shown(name), *span, stream, _correlation(args), _external_id(args)))
+    number = events.streams.setdefault(stream, len(events.streams))
+    if COMMUNICATION.search(name):
+        told = (
+            _described(events.on_kernels, args, span, f"{path}: the kernel {quoted(name)} at ts {span[0]:.0f}")
+            if "Collective name" in args
+            else None
+        )
+        events.nccl.append(Kernel(shown(name), *span, stream, _correlation(args), _external_id(args), told))
         return
     events.start.append(span[0])
     events.end.append(span[1])
     events.correlation.append(_correlation(args))
-    events.streams.add(stream)
+    events.stream.append(number)
+
+
+def _add_stream_wait(events: Events, args: dict[str, Any], span: tuple[float, float]) -> None:
+    record = _correlated(args.get("wait_on_cuda_event_record_corr_id"))
+    if "wait_on_stream" in args and record != NO_CORRELATION:
+        stream, awaited = str(args.get("stream")), str(args["wait_on_stream"])
+        events.stream_waits.append(StreamWait(span[0], _correlation(args), stream, awaited, record))
 
 
 def _add_collective(events: Events, args: dict[str, Any], span: tuple[float, float], thread: int, path: Path) -> None:
-    name = args.get("Collective name")
-    where = f"{path}: the record_param_comms at ts {span[0]:.0f}"
-    if name is None:
+    if args.get("Collective name") is None:
         events.lacking["Collective name"] += 1
         events.calls.append(_call("record_param_comms", args, span, thread))
         return
+    found = _described(events, args, span, f"{path}: the record_param_comms at ts {span[0]:.0f}")
+    if found is not None:
+        events.collectives.append(found)
+
+
+def _described(unused: Unused, args: dict[str, Any], span: tuple[float, float], where: str) -> Collective | None:
+    """The collective that these ``args`` describe; None if it carries nothing, or cannot be replayed."""
+    name = args["Collective name"]
     if not isinstance(name, str):
         raise TraceError(f"{where}: 'Collective name' is {brief(name)}, which is not text")
     if name in WITHOUT_DATA:
-        return
+        return None
     missing = [key for key in _SIZES if key not in args]
-    events.lacking.update(missing)
     kind = kind_of(name)
     if kind is None:
-        events.skipped[shown(name)] += 1
-        return
+        unused.skipped[shown(name)] += 1
+        return None
+    unused.lacking.update(missing)
     workers = int(number(args, "Group size", where)) if "Group size" in args else 0
     if missing:
         size = gathered_bytes(kind, shapes_bytes(args.get("Input Dims"), args.get("Input type")), workers)
@@ -209,47 +273,73 @@ def _add_collective(events: Events, args: dict[str, Any], span: tuple[float, flo
         elements_in, elements_out = (number(args, key, where) for key in _SIZES[:2])
         size = tensor_bytes(kind, elements_in, elements_out, args["dtype"], where)
     if size == 0:  # nothing travels
-        events.empty[shown(name)] += 1
-        return
-    group = Group(str(args.get("Process Group Name", "")), workers)
-    events.collectives.append(Collective(kind, size, group, *span, _external_id(args)))
+        unused.empty[shown(name)] += 1
+        return None
+    group = Group(
+        shown(args.get("Process Group Name", "")), workers, shown(args.get("Process Group Description", "")),
+        ranks_in(args.get("Process Group Ranks")),
+    )  # fmt: skip
+    return Collective(kind, size, group, *span, _external_id(args))
 
 
 def launches(events: Events) -> tuple[Floats, Floats]:
-    """When the CPU launched each computing kernel (its own start if that is not recorded), and its start."""
+    """When the CPU launched each computing kernel, and its start; see `_launched`."""
     start = floats(events.start)
-    return _launched(events, np.frombuffer(events.correlation, np.int64), start), start
+    return _launched(events, ints(events.correlation), start), start
 
 
 def nccl_launches(events: Events) -> Floats:
-    """When the CPU launched each NCCL kernel (its own start if that is not recorded)."""
-    correlation = np.array([kernel.correlation for kernel in events.nccl], dtype=np.int64)
-    return _launched(events, correlation, np.array([kernel.start for kernel in events.nccl], dtype=np.float64))
+    """When the CPU launched each NCCL kernel; see `_launched`."""
+    return _launched(events, _of_nccl(events), np.array([kernel.start for kernel in events.nccl], dtype=np.float64))
 
 
 def nccl_threads(events: Events) -> list[int]:
     """The thread that launched each NCCL kernel; -1 if that is not recorded."""
-    correlation = np.array([kernel.correlation for kernel in events.nccl], dtype=np.int64)
-    launch = _launch_of(events, correlation)
-    known = np.append(np.frombuffer(events.launch_thread, np.int64), -1)
-    threads: list[int] = known[launch].tolist()
+    known = np.append(ints(events.launch_thread), -1)
+    threads: list[int] = known[_launch_of(events, _of_nccl(events))].tolist()
     return threads
 
 
-def _launched(events: Events, correlation: Ints, otherwise: Floats) -> Floats:
+def call_times(events: Events, correlations: Sequence[int]) -> Floats:
+    """When the calls of the CUDA runtime with these correlations began; not a number where none is recorded."""
+    at = _launch_of(events, np.array(correlations, dtype=np.int64))
+    return np.where(at >= 0, np.append(floats(events.launch), 0.0)[at], np.nan)
+
+
+def _of_nccl(events: Events) -> Ints:
+    return np.array([kernel.correlation for kernel in events.nccl], dtype=np.int64)
+
+
+def _launched(events: Events, correlation: Ints, start: Floats) -> Floats:
+    """When kernels were launched. Where most launches are recorded, the others took place before the profile began: -inf.
+
+    Otherwise a kernel counts as launched when it starts.
+    """
     launch = _launch_of(events, correlation)
-    return np.where(launch >= 0, np.append(floats(events.launch), 0.0)[launch], otherwise)
+    return np.where(
+        launch >= 0, np.append(floats(events.launch), 0.0)[launch], -np.inf if launches_are_recorded(events) else start
+    )
+
+
+def launches_are_recorded(events: Events) -> bool:
+    """Whether the calls that launched most of the kernels are in the file."""
+    found = np.concatenate([_launch_of(events, ints(events.correlation)), _launch_of(events, _of_nccl(events))])
+    return 2 * int(np.count_nonzero(found >= 0)) > len(found)
 
 
 def _launch_of(events: Events, correlation: Ints) -> Ints:
     """Which call of the CUDA runtime launched the kernels of these correlations; -1 where none is recorded."""
-    known = np.frombuffer(events.launch_correlation, np.int64)
+    known = ints(events.launch_correlation)
     if not len(known):
         return np.full(len(correlation), -1)
     order = np.argsort(known, kind="stable")
     at = np.minimum(np.searchsorted(known[order], correlation), len(known) - 1)
-    found = (known[order][at] == correlation) & (correlation >= 0)
+    found = (known[order][at] == correlation) & (correlation != NO_CORRELATION)
     return np.where(found, order[at], -1)
+
+
+def ints(values: array[int]) -> Ints:
+    return np.frombuffer(values, np.int64)
 
 
 def floats(values: array[float]) -> Floats:

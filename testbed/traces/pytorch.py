@@ -29,7 +29,9 @@ _KINDS: dict[str, Kind] = {
 }
 WITHOUT_DATA = {"wait", "barrier", "init"}
 # What a backend of torch.distributed calls a collective while it carries it out: nccl:all_reduce, gloo:broadcast
-ANNOTATION = re.compile(r"(?:nccl|rccl|xccl|gloo|mpi|ucc):")
+ANNOTATION = re.compile(r"(?:nccl|rccl|xccl|hccl|gloo|mpi|ucc):|hcom_")
+# What the libraries' own kernels are called: NCCL and AMD's RCCL (nccl…, rccl…), Huawei's HCCL (hcom_allReduce_…), Intel's oneCCL
+COMMUNICATION = re.compile(r"(?i)[nrhx]ccl|oneccl|\bhcom_")
 
 # c10::ScalarType by name; of these NCCL carries all but the complex ones, which PyTorch sends as reals
 _ELEMENT_BYTES = {
@@ -111,10 +113,23 @@ def gathered_bytes(kind: Kind, size: int | None, workers: int) -> int | None:
 
 @dataclass(frozen=True)
 class Group:
-    """A process group; ``workers`` of them, 0 if unknown."""
+    """A process group; ``workers`` of them, 0 if unknown. ``ranks`` are empty if they are not recorded."""
 
     name: str
     workers: int = 0
+    description: str = ""
+    ranks: tuple[int, ...] = ()
+
+
+_MOST_RANKS = 100_000
+_RANKS = re.compile(r"\[\d+(?:, ?\d+)*\]")  # a long list ends with "...": then they are not known
+
+
+def ranks_in(text: object) -> tuple[int, ...]:
+    """``Process Group Ranks``: "[0, 1, 2]"; empty if that is not all of them."""
+    if not isinstance(text, str) or len(text) > 8 * _MOST_RANKS or not _RANKS.fullmatch(text):
+        return ()
+    return tuple(int(one) for one in text[1:-1].split(",") if len(one) < 12)
 
 
 NO_GROUP = Group("")

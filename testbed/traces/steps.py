@@ -1,35 +1,39 @@
 """From measured training steps to a trace: what every importer and the recorder have in common.
 
-A profiler sees steps; in each, collectives become ready at some time and end at some
-later one, while computing goes on beside them or waits for them. The trace keeps, for
-every point of the step, the median over the steps of what has been computed by then, and
-the spread of the whole as noise.
+A profiler sees steps. In each, collectives become ready at some time and end at some later one, while computing
+goes on or waits for them. A moment of a step counts by how much has been computed by then: time without the waiting.
+The trace keeps the median of that over the steps, for every moment at which a collective is ready or is waited for.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import fmean, median
 
 import msgspec
 
-from testbed.core.text import decimal
+from testbed.core.text import decimal, quoted
 from testbed.core.units import Duration, Rate, Size
 from testbed.traces.trace import VERSION, Kind, Operation, Source, Trace, TraceError
 
 _ALIKE = 0.01  # part of the mean by which ranks may differ without a word
+_CLOSE_S = 20e-6  # moments this close are the same one
+_NOISY = 0.2  # spread of the computing above which a step is named
+_NORMAL = 1.4826  # standard deviation ÷ median absolute deviation, of a normal distribution
+_OUTLIER = 5  # standard deviations from the median
+_MOST_NAMED = 3
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """One collective of a step; times in seconds after the step's start.
+    """One collective, send or receive of a step; times in seconds after the step's start.
 
-    ``blocking``: what is computed next waits for its end. Otherwise only the last span
-    of computing (the optimizer) does, as in data-parallel training.
+    ``awaited_s``: when computing first stands still until it has ended, or goes on with its result. ``blocking`` says the same of
+    ``ready_s``. Without either, only the last span of computing (the optimizer) waits for it, as in data-parallel training.
     """
 
     kind: Kind
@@ -38,6 +42,12 @@ class Exchange:
     end_s: float
     blocking: bool = False
     importance: tuple[float, ...] = ()  # of its packets; empty: not known
+    awaited_s: float | None = None
+
+    @property
+    def needed_s(self) -> float | None:
+        """When computing first waits for it; None: at the end."""
+        return self.ready_s if self.blocking and self.awaited_s is None else self.awaited_s
 
 
 @dataclass(frozen=True)
@@ -51,6 +61,9 @@ class Step:
     duration_s: float
     exchanges: tuple[Exchange, ...]
     beside_s: float = 0.0
+    name: str = ""  # in the profile: ProfilerStep#7
+    remark: str = ""  # what else it does, if its length is unusual
+    joined: int = 1  # how many steps of the profile it is
 
 
 def trace_of(
@@ -64,106 +77,320 @@ def trace_of(
 ) -> Trace:
     """The median step of all ``ranks`` as a trace; raises `TraceError` if the steps have nothing to send.
 
-    ``source.measured_by`` gains of how many steps these are medians. Steps that exchange something else than most do (the first of data-parallel training,
-    whose buckets are not yet rebuilt) are left out, which the assumptions then say.
+    ``source.measured_by`` gains of how many steps these are medians. A step without an exchange is a part of the next one with some (gradient
+    accumulation). Steps that exchange something else than most do (the first of data-parallel training, whose buckets are not yet rebuilt) are
+    left out, which the assumptions then say. Steps that differ in sizes alone are alike.
     """
-    kinds = Counter(_signature(step) for own in ranks for step in own if step.exchanges)
+    whole, unfinished = _iterations(ranks)
+    kinds = Counter(_signature(step) for own in whole for step in own)
     if not kinds:
         raise TraceError("no step exchanges anything: there is nothing to replay")
     usual = kinds.most_common(1)[0][0]
-    alike = [[step for step in own if _signature(step) == usual] for own in ranks]
-    used, there = sum(map(len, alike)), sum(map(len, ranks))
-    if used < there:
-        assumptions = (*assumptions, f"{there - used} of {there} steps exchanged something else and were left out")
-    exchanges = _usual([step for own in alike for step in own])
-    spans = [_spans(step, exchanges) for own in alike for step in own]
-    computing = [[sum(_spans(step, exchanges)) for step in own] for own in alike if own]
-    assumptions = (*assumptions, *_about_ranks(computing))
-    # medians of how much has been computed by then: their differences add up to the median step, medians of spans do not
-    by_then = [0.0, *(median(column) for column in zip(*(accumulate(one) for one in spans), strict=True))]
-    lengths = [after - before for before, after in pairwise(by_then)]
+    alike = [[step for step in own if _signature(step) == usual] for own in whole]
+    used = [step for own in alike for step in own]
+    moments = [_moments(step) for step in used]
+    typical = used[sorted(range(len(used)), key=lambda index: moments[index].all)[len(used) // 2]]
+    computing = [[_moments(step).all for step in own] for own in alike if own]
+    assumptions = (*assumptions, *_about_steps(used, sum(map(len, ranks)), unfinished))
+    assumptions = (*assumptions, *_about_sizes(used), *_about_ranks(computing), *_about_noise(alike, computing))
     return Trace(
         version=VERSION,
         name=name,
         model=model,
-        source=msgspec.structs.replace(source, measured_by=f"{source.measured_by}; {_medians(used, len(computing))}"),
-        operations=tuple(_operations(exchanges, lengths)),
+        source=msgspec.structs.replace(
+            source, measured_by=f"{source.measured_by}; {_medians(len(used), len(computing))}"
+        ),
+        operations=tuple(_operations(_usual(used), _median_moments(moments), typical)),
         native_rate=native_rate,
         assumptions=assumptions,
-        noise=_spread(computing),
+        noise=f"{decimal(round(100 * spread(computing), 6), 3)}%",
     )
 
 
-def _signature(step: Step) -> tuple[tuple[Kind, int], ...]:
-    return tuple((one.kind, one.bytes) for one in step.exchanges)
+def _iterations(ranks: Sequence[Sequence[Step]]) -> tuple[list[list[Step]], int]:
+    """The iterations of each rank, and how many steps come after the last one of a rank.
+
+    Where most steps with an exchange have some without before them, these are one iteration together. Otherwise each is one.
+    """
+    joined = [_joined(own) for own in ranks]
+    parts = Counter(step.joined for own, _ in joined for step in own)
+    if not parts or parts.most_common(1)[0][0] == 1:
+        return [[step for step in own if step.exchanges] for own in ranks], 0
+    return [own for own, _ in joined], sum(unfinished for _, unfinished in joined)
+
+
+def _joined(own: Sequence[Step]) -> tuple[list[Step], int]:
+    """The steps, each with those before it that exchange nothing; and how many come after the last that exchanges something."""
+    found: list[Step] = []
+    before: list[Step] = []
+    for step in own:
+        before.append(step)
+        if step.exchanges:
+            found.append(_one(before))
+            before = []
+    return found, len(before)
+
+
+def _one(parts: Sequence[Step]) -> Step:
+    """Steps of which the last one alone exchanges something, as one."""
+    *earlier, last = parts
+    if not earlier:
+        return last
+    offset = sum(step.duration_s for step in earlier)
+    exchanges = tuple(
+        replace(
+            one,
+            ready_s=one.ready_s + offset,
+            end_s=one.end_s + offset,
+            awaited_s=None if one.awaited_s is None else one.awaited_s + offset,
+        )
+        for one in last.exchanges
+    )
+    remark = next((step.remark for step in parts if step.remark), "")
+    return replace(last, duration_s=offset + last.duration_s, exchanges=exchanges, remark=remark, joined=len(parts))
+
+
+def _signature(step: Step) -> tuple[int | Kind, ...]:
+    return (step.joined, *(one.kind for one in step.exchanges))
+
+
+def _about_steps(used: Sequence[Step], there: int, unfinished: int) -> Iterator[str]:
+    joined = used[0].joined
+    if joined > 1:
+        yield (
+            f"{joined} profiled steps are one iteration: {joined - 1} without an exchange accumulate gradients, and the next one exchanges them"
+        )
+    if others := there - sum(step.joined for step in used) - unfinished:
+        yield f"{others} of {there} steps exchanged something else and were left out"
+    if unfinished:
+        yield f"{unfinished} of {there} steps after the last exchange were left out"
 
 
 def _usual(alike: list[Step]) -> tuple[Exchange, ...]:
-    """The exchanges that all of these steps have; each blocks if it does in more than half of them."""
+    """The exchanges that all of these steps have, each of the median size."""
     columns = zip(*(step.exchanges for step in alike), strict=True)
     return tuple(
         replace(
             column[0],
-            blocking=sum(one.blocking for one in column) * 2 > len(column),
+            bytes=int(median(one.bytes for one in column)),
             importance=next((one.importance for one in column if one.importance), ()),
         )
         for column in columns
     )
 
 
-def _spans(step: Step, usual: tuple[Exchange, ...]) -> list[float]:
-    """Seconds of computing before each exchange is ready, beside the last ones, and after all of them."""
-    spans: list[float] = []
-    free = 0.0
-    for one, typical in zip(step.exchanges, usual, strict=True):
-        spans.append(max(0.0, one.ready_s - free))
-        free = max(free, one.end_s if typical.blocking else one.ready_s)
-    return [*spans, step.beside_s, max(0.0, step.duration_s - max(one.end_s for one in step.exchanges))]
+def _about_sizes(used: Sequence[Step]) -> Iterator[str]:
+    """By how much sizes vary from step to step, of each kind."""
+    varying: dict[Kind, list[float]] = {}
+    for column in zip(*(step.exchanges for step in used), strict=True):
+        sizes = [one.bytes for one in column]
+        if min(sizes) < max(sizes):
+            typical = median(sizes)
+            varying.setdefault(column[0].kind, []).append(max(abs(size - typical) for size in sizes) / typical)
+    for kind, parts in varying.items():
+        yield (
+            f"the size of {len(parts)} {kind} a step varies from step to step, by up to {decimal(100 * max(parts), 2)} %; "
+            "the median is replayed"
+        )
 
 
-def _operations(exchanges: tuple[Exchange, ...], lengths: list[float]) -> list[Operation]:
-    operations: list[Operation] = []
-    awaited: list[str] = []  # what the next span of computing waits for
-    computed: str | None = None
-    for number, (sent, length_s) in enumerate(zip(exchanges, lengths[:-2], strict=True), 1):
-        length = Duration(round(length_s * 1e9))
-        if length or awaited:
-            computed = f"compute{number}"
-            operations.append(Operation(id=computed, kind="compute", duration=length, after=tuple(awaited)))
-            awaited = []
+@dataclass(frozen=True)
+class _Moments:
+    """How many seconds of a step have been computed when each exchange is ready, when it is waited for, and when all have ended."""
+
+    ready: tuple[float, ...]
+    needed: tuple[float | None, ...]
+    ended: float
+    all: float
+
+
+def _moments(step: Step) -> _Moments:
+    last_ready, last_end = step.exchanges[-1].ready_s, max(one.end_s for one in step.exchanges)
+    waits = [(one.needed_s, one.end_s) for one in step.exchanges if one.needed_s is not None]
+    if not any(one.end_s == last_end and one.needed_s is not None for one in step.exchanges):
+        waits.append((min(last_ready + step.beside_s, last_end), last_end))
+
+    def computed(moment: float) -> float:
+        return moment - length([(start, min(end, moment)) for start, end in waits])
+
+    ended = computed(last_end)
+    return _Moments(
+        ready=tuple(computed(one.ready_s) for one in step.exchanges),
+        needed=tuple(None if one.needed_s is None else computed(one.needed_s) for one in step.exchanges),
+        ended=ended,
+        all=ended + max(0.0, step.duration_s - last_end),
+    )
+
+
+def length(spans: Sequence[tuple[float, float]]) -> float:
+    """How much time is in any of ``spans``."""
+    total, until = 0.0, -math.inf
+    for start, end in sorted(spans):
+        total += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return total
+
+
+def _median_moments(steps: Sequence[_Moments]) -> _Moments:
+    """The median over the steps; an exchange is waited for before the end if it is so in more than half of them."""
+    needed = []
+    for column in zip(*(step.needed for step in steps), strict=True):
+        known = [one for one in column if one is not None]
+        needed.append(median(known) if 2 * len(known) > len(column) else None)
+    return _Moments(
+        ready=tuple(median(column) for column in zip(*(step.ready for step in steps), strict=True)),
+        needed=tuple(needed),
+        ended=median(step.ended for step in steps),
+        all=median(step.all for step in steps),
+    )
+
+
+def _operations(exchanges: Sequence[Exchange], moments: _Moments, typical: Step) -> list[Operation]:
+    """One iteration. ``typical`` is a step that tells what came first where nothing is computed in between."""
+    ready, needed = _snapped(moments)
+    timeline = _Timeline(sorted({*ready, *(one for one in needed if one is not None)}))
+    for index, (sent, begin, until) in enumerate(zip(exchanges, ready, needed, strict=True)):
+        timeline.advance(begin, f"compute{index + 1}")
+        timeline.wait(f"compute{index + 1}", {one for one in timeline.awaited if _held_up(typical, one, index)})
+        before = timeline.computed_by(begin)
         exchange = Operation(
-            id=f"{sent.kind}{number}", kind=sent.kind, bytes=Size(sent.bytes), after=(computed,) if computed else (),
+            id=f"{sent.kind}{index + 1}", kind=sent.kind, bytes=Size(sent.bytes), after=(before,) if before else (),
             importance=sent.importance or None,
         )  # fmt: skip
-        operations.append(exchange)
-        if sent.blocking:
-            awaited = [exchange.id]
-    everything = tuple(op.id for op in operations if op.kind != "compute")
-    beside, rest = (Duration(round(length_s * 1e9)) for length_s in lengths[-2:])
-    if beside:
-        operations.append(Operation(id="beside", kind="compute", duration=beside, after=tuple(awaited)))
-    if rest:
-        operations.append(Operation(id="optimizer", kind="compute", duration=rest, after=everything))
-    return operations
+        timeline.operations.append(exchange)
+        if until is not None:
+            timeline.awaited[index] = (max(until, timeline.now), exchange.id)
+    timeline.advance(moments.ended, "beside")
+    if rest := Duration(round((moments.all - moments.ended) * 1e9)):
+        everything = tuple(op.id for op in timeline.operations if op.kind != "compute")
+        timeline.operations.append(Operation(id="optimizer", kind="compute", duration=rest, after=everything))
+    return timeline.operations
+
+
+def _held_up(step: Step, one: int, other: int) -> bool:
+    """Whether the exchange ``other`` became ready only after computing had waited for ``one``."""
+    first, second = step.exchanges[one], step.exchanges[other]
+    return first.needed_s is not None and first.needed_s < first.end_s <= second.ready_s + _CLOSE_S
+
+
+def _snapped(moments: _Moments) -> tuple[list[float], list[float | None]]:
+    """When each exchange is ready and waited for; moments that are close to each other are the same. None: at the end."""
+    marks: list[float] = []
+    same: dict[float, float] = {}
+    for one in sorted({*moments.ready, *(one for one in moments.needed if one is not None)}):
+        if not marks or one - marks[-1] > _CLOSE_S:
+            marks.append(one)
+        same[one] = marks[-1]
+    ready = list(moments.ready)
+    at_ready = {same[one]: one for one in sorted(ready, reverse=True)}
+    needed = [
+        None if one is None or one > moments.ended - _CLOSE_S else at_ready.get(same[one], same[one])
+        for one in moments.needed
+    ]
+    return ready, needed
+
+
+@dataclass
+class _Timeline:
+    """The operations so far; ``now`` is how much of the iteration has been computed."""
+
+    marks: list[float]  # where a span of computing ends and another begins
+    operations: list[Operation] = field(default_factory=list)
+    awaited: dict[int, tuple[float, str]] = field(default_factory=dict)  # exchanges: when computing waits for them
+    now: float = 0.0
+    spans: list[tuple[float, str]] = field(default_factory=list)  # where each ended
+    names: Counter[str] = field(default_factory=Counter)
+
+    def advance(self, to: float, name: str) -> None:
+        """Compute up to ``to``, in spans that each wait for what is needed by then."""
+        while self.now < to:
+            first = bisect_right(self.marks, self.now)
+            until = min(to, self.marks[first]) if first < len(self.marks) else to
+            due = {one for one, (moment, _) in self.awaited.items() if moment <= self.now}
+            self._compute(name, Duration(round((until - self.now) * 1e9)), due)
+            self.now = until
+            self._end()
+
+    def wait(self, name: str, exchanges: set[int]) -> None:
+        """What becomes ready now does so after these have ended, if they are needed by now."""
+        due = {one for one in exchanges if self.awaited[one][0] <= self.now}
+        if due:
+            self._compute(name, Duration(0), due)
+            self._end()
+
+    def computed_by(self, moment: float) -> str | None:
+        """The span of computing that ends then."""
+        at = bisect_right(self.spans, (moment, "\uffff"))
+        return self.spans[at - 1][1] if at else None
+
+    def _compute(self, name: str, length: Duration, due: set[int]) -> None:
+        if not length and not due:
+            return
+        self.names[name] += 1
+        own = name if self.names[name] == 1 else f"{name}.{self.names[name]}"
+        after = tuple(self.awaited.pop(one)[1] for one in sorted(due))
+        self.operations.append(Operation(id=own, kind="compute", duration=length, after=after))
+
+    def _end(self) -> None:
+        last = next((op.id for op in reversed(self.operations) if op.kind == "compute"), None)
+        if last is not None:
+            self.spans.append((self.now, last))
 
 
 def _medians(steps: int, ranks: int) -> str:
     return f"medians of {steps} step{'s' * (steps != 1)}" + (f" of {ranks} ranks" if ranks > 1 else "")
 
 
-def _spread(computing: Sequence[Sequence[float]]) -> str:
-    """Standard deviation of an iteration's computing ÷ its mean, in percent, from one step of a rank to the next.
+def spread(computing: Sequence[Sequence[float]]) -> float:
+    """Standard deviation of an iteration's computing from one step of a rank to the next, as a part of the median.
 
-    What one rank differs from another by is no spread over iterations, so each rank's deviations are from its own
-    mean. Below two degrees of freedom unknown, so 0. At most 100 %: beyond, which a few short steps and one pause
-    can give, it is no spread to replay.
+    Steps far from the median of their rank do not count, so a single odd one cannot make it. What one rank differs from another by is no
+    spread over iterations. Below two degrees of freedom it is unknown, so 0. It is 1 at most, the limit of `testbed.traces.noise`.
     """
-    freedom = sum(len(own) - 1 for own in computing)
-    mean = fmean(one for own in computing for one in own)
-    if freedom < 2 or not mean:
-        return "0%"
-    squares = sum((one - fmean(own)) ** 2 for own in computing for one in own)
-    return f"{decimal(min(100, round(100 * math.sqrt(squares / freedom) / mean, 6)), 3)}%"
+    typical = median(one for own in computing for one in own)
+    if sum(len(own) - 1 for own in computing) < 2 or typical <= 0:
+        return 0.0
+    far = _far(computing)
+    usual = [[one for one in own if abs(one - median(own)) <= far] for own in computing]
+    freedom = max(1, sum(len(own) - 1 for own in usual if own))
+    squares = sum((one - fmean(own)) ** 2 for own in usual for one in own)
+    return min(1.0, math.sqrt(squares / freedom) / typical)
+
+
+def _far(computing: Sequence[Sequence[float]]) -> float:
+    """By how much a step's computing has to differ from the median of its rank to be an odd one."""
+    away = median(abs(one - median(own)) for own in computing for one in own)
+    return max(_OUTLIER * _NORMAL * away, _ALIKE * median(one for own in computing for one in own))
+
+
+def _about_noise(alike: Sequence[Sequence[Step]], computing: Sequence[Sequence[float]]) -> Iterator[str]:
+    """Which steps are unlike the others, and what they did."""
+    part = spread(computing)
+    typical = median(one for own in computing for one in own)
+    far = []
+    for steps, own in zip((own for own in alike if own), computing, strict=True):
+        middle = median(own)
+        far += [(abs(one - middle), one, step) for one, step in zip(own, steps, strict=True)]
+    far.sort(key=lambda one: one[0], reverse=True)
+    limit = max(_far(computing), _NOISY * typical)
+    odd = [(seconds, step) for away, seconds, step in far if away > limit] if len(far) > 2 else []
+    for seconds, step in odd[:_MOST_NAMED]:
+        yield (
+            f"{step.name or 'one step'} computes {decimal(seconds * 1e3)} ms and the median step {decimal(typical * 1e3)} ms"
+            + (
+                f"; it holds {quoted(step.remark)}, which the replay leaves out"
+                if step.remark
+                else "; the replay leaves that out"
+            )
+        )
+    if len(odd) > _MOST_NAMED:
+        yield f"{len(odd) - _MOST_NAMED} more steps are as far from the median"
+    if part > _NOISY:
+        _, seconds, step = far[0]
+        yield (
+            f"warning: the computing varies by {decimal(100 * part, 3)} % from step to step, most in "
+            f"{step.name or 'one step'} ({decimal(seconds * 1e3)} ms, median {decimal(typical * 1e3)} ms)"
+        )
 
 
 def _about_ranks(computing: Sequence[Sequence[float]]) -> list[str]:

@@ -14,6 +14,7 @@ from testbed.traces.trace import Kind, Trace
 from workloads.importers import chakra
 
 DATA = Path(__file__).parents[1] / "data" / "profiles"
+CASES = DATA.with_name("cases")
 ONE_RANK = DATA / "kineto-1-rank-0.json.gz"
 TWO_RANKS = [DATA / f"kineto-2-ranks-{rank}.json.gz" for rank in range(2)]
 HOST_ONE_RANK, HOST_TWO_RANKS = DATA / "host-1-rank.json.gz", DATA / "host-2-ranks.json.gz"
@@ -59,6 +60,17 @@ class Kineto:
         own = len(self.events)
         self.event("gemm", "kernel", start, length, stream=stream, correlation=own)
         self.event("cudaLaunchKernel", "cuda_runtime", start if launch is None else launch, 0.01, correlation=own)
+
+    def call(self, name: str, start: float) -> int:
+        """A call of the CUDA runtime; its correlation."""
+        own = len(self.events)
+        self.event(name, "cuda_runtime", start, 0.01, correlation=own)
+        return own
+
+    def stream_wait(self, start: float, stream: int, awaited: int, record: int) -> None:
+        told = {"wait_on_stream": awaited, "wait_on_cuda_event_record_corr_id": record}
+        own = self.call("cudaStreamWaitEvent", start)
+        self.event("Stream Wait Event", "cuda_sync", start, 0.0, stream=stream, correlation=own, **told)
 
     def collective(
         self, launch: float, start: float, length: float, elements: int = 1000, name: str = "allreduce",

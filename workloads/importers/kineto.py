@@ -10,14 +10,15 @@ as well as for training that the CPU limits. Times are in microseconds, up to `_
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
 from collections import Counter, defaultdict
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
-from testbed.traces.importing import Profile, Request
+from testbed.core.text import decimal
+from testbed.traces.importing import Profile, Request, is_of_jax
 from testbed.traces.kineto_collectives import by_step, collectives_of
 from testbed.traces.kineto_events import (
     Collective,
@@ -29,57 +30,73 @@ from testbed.traces.kineto_events import (
     nccl_launches,
     read_events,
 )
-from testbed.traces.steps import Exchange, Step
+from testbed.traces.kineto_order import Order, align
+from testbed.traces.steps import Exchange, Step, length
 from testbed.traces.trace import TraceError
 
 TITLE = "PyTorch profiler (Kineto) trace, JSON"
 USES = frozenset({"group", "sizes", "ranks"})
 
-_BESIDE = 0.01  # part of a collective beside which something must compute for it to count as overlapped
-
 
 def recognises(head: bytes, path: Path) -> bool:
-    return head.lstrip()[:1] == b"{" and (b'"traceEvents"' in head or b'"deviceProperties"' in head)
+    named = b'"traceEvents"' in head or b'"deviceProperties"' in head
+    return head.lstrip()[:1] == b"{" and named and not is_of_jax(head)
 
 
 def read(path: Path, request: Request) -> Profile:
     events = read_events(path)
-    windows, said = _windows(events, path)
+    skew = align(events)
+    windows, names, said = _windows(events, path)
+    if skew:
+        said.append(
+            f"the GPU's clock was {decimal(skew / 1e3)} ms behind the CPU's: kernels started before they were launched; that is corrected"
+        )
     collectives, about_them = collectives_of(events, windows, request, path)
     said += about_them
     if without := sum(1 for one in collectives if one.kernel is None):
         said.append(
             f"{without} of {len(collectives)} collectives have no NCCL kernel: their times are those on the CPU"
         )
-    computing = _Computing(events)
+    order = Order(events)
+    launched = dict(zip(events.nccl, nccl_launches(events).tolist(), strict=True))
     steps = [
-        _step(own, *bounds, computing)
-        for own, bounds in zip(by_step(collectives, len(windows)), _steps(events, windows), strict=True)
+        replace(_step(own, *bounds, order, launched), name=name, remark=_remark(events, window))
+        for own, bounds, window, name in zip(
+            by_step(collectives, len(windows)), _steps(events, windows), windows, names, strict=True
+        )
     ]
     return Profile(steps, **_provenance(path), assumptions=tuple(said))
 
 
-def _windows(events: Events, path: Path) -> tuple[list[tuple[float, float]], list[str]]:
-    """When the CPU was in which step."""
-    if steps := events.profiler_steps:
+def _windows(events: Events, path: Path) -> tuple[list[tuple[float, float]], list[str], list[str]]:
+    """When the CPU was in which step, the steps' names, and what that assumes."""
+    said = []
+    if not events.profiler_steps and events.gpu_steps:
+        said.append("steps are those of the GPU: the CPU's ProfilerStep annotations are missing")
+    if steps := events.profiler_steps or events.gpu_steps:
         steps.sort(key=lambda step: step[1])
-        twice = [name for name, count in Counter(name for name, _, _ in steps).items() if count > 1]
+        names = [name for name, _, _ in steps]
+        twice = [name for name, count in Counter(names).items() if count > 1]
         if twice:
             raise TraceError(f"{path} has {twice[0]} more than once: give one file per rank, not a merged one")
-        return [(start, end) for _, start, end in steps], []
+        return [(start, end) for _, start, end in steps], names, said
     ends = defaultdict(list)
     for name, _, end in events.optimizer_steps:
         ends[name].append(end)
     if len(ends) == 1 and len(own := sorted(next(iter(ends.values())))) > 1:
-        return list(pairwise(own)), [
-            f"steps are taken to end with each {next(iter(ends))}: the trace has no ProfilerStep annotations"
-        ]
+        said.append(f"steps are taken to end with each {next(iter(ends))}: the trace has no ProfilerStep annotations")
+        return list(pairwise(own)), [f"step {number}" for number in range(1, len(own))], said
     found = ", ".join(f"{len(own)} × {name}" for name, own in sorted(ends.items())) or "no Optimizer.step either"
     raise TraceError(
         f"{path} has no 'ProfilerStep#N' annotations, so where a step begins is unknown ({found}; one kind of "
         f"Optimizer.step, at least twice, would do). Profile with torch.profiler's schedule=… and call "
         f"prof.step() after each training step."
     )
+
+
+def _remark(events: Events, window: tuple[float, float]) -> str:
+    """What the CPU wrote in a step, if it did: a checkpoint."""
+    return next((name for time, name in events.saves if window[0] <= time <= window[1]), "")
 
 
 def _steps(events: Events, windows: list[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -97,61 +114,37 @@ def _steps(events: Events, windows: list[tuple[float, float]]) -> list[tuple[flo
     return list(zip(begin.tolist(), end.tolist(), strict=True))
 
 
-class _Computing:
-    """The GPU's computing kernels in order, and what they tell about a collective."""
-
-    def __init__(self, events: Events) -> None:
-        launched, start = launches(events)
-        order = np.argsort(start, kind="stable")
-        self._start, self._end, self._launched = start[order], floats(events.end)[order], launched[order]
-        self._until = np.maximum.accumulate(self._end)  # of all up to this one
-        self._streams = events.streams
-        self._waits = sorted(events.waits)
-
-    def busy(self, start: float, end: float) -> float:
-        """How much of this time kernels compute."""
-        first, last = np.searchsorted(self._until, start, side="right"), np.searchsorted(self._start, end)
-        if last <= first:
-            return 0.0
-        inside = np.minimum(self._end[first:last], end) - np.maximum(self._start[first:last], start)
-        return min(float(inside.clip(0).sum()), end - start)
-
-    def waits_for(self, kernel: Kernel) -> bool:
-        """Whether nothing computes beside ``kernel`` and what comes next has to wait for it.
-
-        It does if it is in the same stream, if it was launched before the collective
-        ended and still began after it, or if the CPU waited for the GPU at that time.
-        """
-        if self.busy(kernel.start, kernel.end) > _BESIDE * (kernel.end - kernel.start):
-            return False
-        if kernel.stream in self._streams:
-            return True
-        following = np.searchsorted(self._start, kernel.end)
-        if following < len(self._start) and self._launched[following] < kernel.end:
-            return True
-        at = bisect_left(self._waits, (kernel.end, 0.0)) - 1
-        return at >= 0 and self._waits[at][1] >= kernel.end
-
-
-def _step(own: list[Collective], begin: float, end: float, gpu: _Computing) -> Step:
-    exchanges = []
-    for collective in own:
-        start, stop = (
-            (collective.kernel.start, collective.kernel.end)
-            if collective.kernel
-            else (collective.start, collective.end)
-        )
-        start = min(max(start, begin), end)
-        stop = min(max(stop, start), end)
-        blocking = collective is not own[-1] and collective.kernel is not None and gpu.waits_for(collective.kernel)
-        exchanges.append(
-            Exchange(collective.kind, collective.bytes or 0, (start - begin) / 1e6, (stop - begin) / 1e6, blocking)
-        )
+def _step(own: list[Collective], begin: float, end: float, order: Order, launched: dict[Kernel, float]) -> Step:
+    exchanges = [_exchange(collective, begin, end, order, launched) for collective in own]
     beside = 0.0
     if exchanges:
-        last_ready = begin + exchanges[-1].ready_s * 1e6
-        beside = gpu.busy(last_ready, begin + max(one.end_s for one in exchanges) * 1e6) / 1e6
+        first, last = exchanges[-1].ready_s, max(one.end_s for one in exchanges)
+        beside = order.busy(begin + first * 1e6, begin + last * 1e6) / 1e6
+        if all(one.awaited_s is None for one in exchanges if one.end_s == last):
+            beside += length([(max(one.awaited_s, first), one.end_s) for one in exchanges if one.awaited_s is not None])
     return Step((end - begin) / 1e6, tuple(exchanges), beside)
+
+
+def _exchange(
+    collective: Collective, begin: float, end: float, order: Order, launched: dict[Kernel, float]
+) -> Exchange:
+    ready, stop, awaited = collective.start, collective.end, None
+    if (kernel := collective.kernel) is not None:
+        launch = launched.get(kernel, collective.start)
+        ready, stop = order.ready(kernel, launch), kernel.end
+        awaited = order.awaited(kernel, launch, collective.kind)
+    ready = min(max(ready, begin), end)
+    stop = min(max(stop, ready), end)
+    if awaited is not None:
+        awaited = max(awaited, ready) if awaited < end else None
+    return Exchange(
+        collective.kind,
+        collective.bytes or 0,
+        (ready - begin) / 1e6,
+        (stop - begin) / 1e6,
+        awaited is not None and awaited == ready,
+        awaited_s=None if awaited is None else (awaited - begin) / 1e6,
+    )
 
 
 def _provenance(path: Path) -> dict[str, str]:

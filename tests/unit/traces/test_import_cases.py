@@ -1,0 +1,93 @@
+"""Small profiles of situations that go wrong easily, each with what is right."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+import pytest
+
+from testbed.core.units import Rate
+from testbed.traces.trace import Trace
+from tests.support.profiles import CASES, imported
+
+MS = 1_000_000
+RATE = Rate.parse("20gbit")
+
+
+def case(name: str, **options: object) -> Trace:
+    path = next(CASES.glob(f"{name}.*"))
+    return imported(path, native_rate=RATE, **options)
+
+
+def spread(trace: Trace) -> float:
+    return float(trace.noise.rstrip("%"))
+
+
+def ready(trace: Trace) -> list[float]:
+    """How many seconds have been computed when each collective is ready."""
+    computes = [op for op in trace.operations if op.kind == "compute"]
+    ends = dict(zip((op.id for op in computes), accumulate((op.duration or 0) / 1e9 for op in computes), strict=True))
+    return [max((ends[name] for name in op.after), default=0.0) for op in trace.operations if op.kind != "compute"]
+
+
+def awaited(trace: Trace) -> dict[str, str]:
+    """The span of computing that first waits for each collective."""
+    return {name: op.id for op in reversed(trace.operations) if op.kind == "compute" for name in op.after}
+
+
+def test_kernels_launched_before_the_profile_belong_to_no_step() -> None:
+    trace = case("gpu-behind-cpu")
+    assert spread(trace) == 0
+    assert trace.compute_s == pytest.approx(0.017, abs=0.0005)
+    assert trace.bytes_per_iteration == 40_000_000
+
+
+def test_a_bucket_that_queues_was_ready_before() -> None:
+    trace = case("nccl-stream-backlog")
+    assert ready(trace) == pytest.approx([0.0126, 0.0151, 0.0176, 0.0201], abs=1e-5)
+    assert trace.compute_s == pytest.approx(0.0355, abs=1e-4)
+    assert set(awaited(trace).values()) == {"optimizer"}
+
+
+def test_gradients_accumulate_over_steps() -> None:
+    trace = case("gradient-accumulation")
+    assert trace.compute_s == pytest.approx(0.192, abs=1e-3)
+    assert trace.bytes_per_iteration == 80_000_000
+    assert ready(trace) == pytest.approx([0.190], abs=1e-3)
+
+
+def test_steps_that_differ_in_sizes_are_alike() -> None:
+    trace = case("moe-uneven", group="ep")
+    sizes = [op.bytes for op in trace.operations if op.kind == "all_to_all"]
+    assert len(sizes) == 8
+    assert sizes[:2] == [2_002_000, 1_999_000]
+    assert "medians of 3 steps" in trace.source.measured_by
+    assert trace.compute_s == pytest.approx(0.076, abs=1e-3)
+
+
+def test_a_layer_waits_for_its_own_all_gather() -> None:
+    trace = case("fsdp-prefetch")
+    gathers = [op.id for op in trace.operations if op.kind == "all_gather"]
+    first = [awaited(trace)[name] for name in gathers]
+    assert len(gathers) == len(set(first)) == 12
+    assert "optimizer" not in first
+    durations = {op.id: op.duration for op in trace.operations}
+    assert [durations[name] for name in first] == [8 * MS] * 6 + [12 * MS] * 6
+
+
+def test_a_number_of_64_bits() -> None:
+    assert case("comms-id-uint64").bytes_per_iteration == 16_000_000
+
+
+def test_kernels_tell_their_own_sizes() -> None:
+    trace = case("sizes-on-kernels")
+    assert trace.bytes_per_iteration == 16_000_000
+    assert trace.compute_s == pytest.approx(0.031, abs=1e-3)
+
+
+def test_tensor_parallel_computing_waits() -> None:
+    trace = case("tp-inside-dp-across", group="tp")
+    assert trace.bytes_per_iteration == 256_000_000
+    waiting = awaited(trace)
+    assert len(set(waiting.values())) == 16
+    assert trace.compute_s == pytest.approx(0.118, abs=1e-3)
