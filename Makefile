@@ -22,7 +22,7 @@ help:
 	@echo "make vm-kernel   that kernel alone, as Debian packages (LINUX_SOURCE=…)"
 	@echo "make modules     the congestion controls as modules of the running kernel"
 	@echo "make figures     figures again, from results/ alone; make report: report.html, too"
-	@echo "make check       shellcheck, ruff, mypy, vulture; make coverage: how much of the pure rooms the unit tests reach"
+	@echo "make check       linters and formats of shell, Python and C; make coverage: how much of the pure rooms the unit tests reach"
 	@echo "make matrix      the unit tests by every Python, a few runs on every linux-source that is found, modules of 32 bits (LINUX_SOURCE=…)"
 	@echo "make test-vagrant box, vagrant up, a run in the VM, vagrant destroy (half an hour without KVM)"
 	@echo "make benchmarks  cost per ACK in eBPF, of a run's start, of a sample; time to build a network, speed against ns-3"
@@ -142,6 +142,7 @@ check: environment
 	.venv/bin/mypy
 	.venv/bin/vulture
 	.venv/bin/lint-imports --no-cache
+	.venv/bin/clang-format --dry-run -Werror testbed/transports/datagram/native/*.[ch] tests/unit/transports/*.[ch]
 
 # With everything that is found here: Pythons, and the distribution's kernels. Not a part of `make test`.
 matrix: setup

@@ -68,8 +68,8 @@ FLOW = Layout(
 )
 # What a transport of ours keeps of each peer, in memory that it shares with who samples it (testbed/transports/datagram/native).
 PEER = Layout(
-    "struct ltp_shared",
-    "protocol.h",
+    "struct dg_flow_sample",
+    "counters.h",
     {"window": (0, "Q"), "rtt_us": (8, "Q"), "acked": (16, "Q"), "resent": (24, "Q")},
     32,
 )

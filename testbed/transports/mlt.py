@@ -21,7 +21,7 @@ from testbed.transports.datagram.endpoint import DatagramListening
 from testbed.transports.datagram.settings import Core, SharedOptions, progress
 
 ALL_FIRST = 2**31  # packets that arrive in another order than they were sent say nothing
-DELAY, MARKS = 1, 2  # RULE_DELAY, RULE_MARKS
+DELAY, MARKS = 1, 2  # CONGESTION_DELAY, CONGESTION_ECN
 RULES = {"timely": DELAY, "dctcp": MARKS}
 
 
@@ -154,8 +154,8 @@ class Options(SharedOptions):
         count = int(self.bands[0])
         return Core(
             ALL_FIRST, self.acks, self.rx_coalesce, self.peer_timeout,
-            rule=native.Rule(
-                name=RULES[self.rate], step_permille=round(1000 * self.step), decrease_permille=round(1000 * self.beta),
+            congestion=native.Congestion(
+                control=RULES[self.rate], step_permille=round(1000 * self.step), decrease_permille=round(1000 * self.beta),
                 first_permille=round(1000 * self.initial_fraction), increase_wins=self.on_conflict == "increase",
                 by_gradient=self.in_deadband == "gradient", low_ns=int(self.t_low), high_ns=int(self.t_high),
             ),

@@ -52,7 +52,7 @@ class Options(SharedOptions):
     def core(self) -> Core:
         """What the endpoint is asked for."""
         return Core(
-            mlt.ALL_FIRST, self.acks, self.rx_coalesce, self.peer_timeout, rule=mlt.Options().core.rule,
+            mlt.ALL_FIRST, self.acks, self.rx_coalesce, self.peer_timeout, congestion=mlt.Options().core.congestion,
             timing=lambda: Bounds(self.rounds, self.percentile, self.wait),
         )  # fmt: skip
 

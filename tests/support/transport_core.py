@@ -22,12 +22,12 @@ class Sent:
 
     def result(self) -> native.Result:
         found = native.Result()
-        self.core.library.ltp_result(self.handle, found)
+        self.core.library.dg_result(self.handle, found)
         return found
 
     def holes(self) -> list[tuple[int, int]]:
         spans = (native.Span * max(1, self.result().holes))()
-        count = self.core.library.ltp_holes(self.handle, spans, len(spans))
+        count = self.core.library.dg_holes(self.handle, spans, len(spans))
         return [(spans[number].offset, spans[number].bytes) for number in range(count)]
 
     @property
@@ -47,25 +47,25 @@ class Core:
     """One end."""
 
     def __init__(self, rank: int, ranks: int = 2, *, segment: int = 64, coalesce_ns: int = 0, acks: int = 16, seed: int = 1,
-                 silence_ns: int = 3 * 10**9, reorder: int = 3, rule: native.Rule | None = None, slope: int = 0, offset: int = 0, rtts: int = 1500) -> None:  # fmt: skip
+                 silence_ns: int = 3 * 10**9, reorder: int = 3, congestion: native.Congestion | None = None, slope: int = 0, offset: int = 0, rtts: int = 1500) -> None:  # fmt: skip
         native.build()
         self.library = native.load()
         settings = native.Settings(
             rank=rank, ranks=ranks, segment=segment, reorder=reorder, rtts_permille=rtts, acks=acks, coalesce_ns=coalesce_ns,
-            silence_ns=silence_ns, seed=(ctypes.c_uint64 * 2)(seed, rank + 1), rule=rule or native.Rule(),
+            silence_ns=silence_ns, seed=(ctypes.c_uint64 * 2)(seed, rank + 1), congestion=congestion or native.Congestion(),
             slope_permille=slope, offset_permille=offset,
         )  # fmt: skip
         self.rank = rank
-        self.core = self.library.ltp_new(settings)
+        self.core = self.library.dg_new(settings)
         assert self.core
 
     def __del__(self) -> None:
-        self.library.ltp_delete(self.core)
+        self.library.dg_delete(self.core)
 
     def send(self, to: int, data: bytes, *, round: int = 0, message: int = 0, now: int = 0, critical: Spans = ()) -> Sent:  # fmt: skip
         memory = ctypes.create_string_buffer(data, len(data))
         spans = _spans(critical)
-        handle = self.library.ltp_send(self.core, to, round, message, len(data), memory, None, spans, len(spans), now)
+        handle = self.library.dg_send(self.core, to, round, message, len(data), memory, None, spans, len(spans), now)
         assert handle
         return Sent(self, handle, memory)
 
@@ -75,30 +75,28 @@ class Core:
         memory = ctypes.create_string_buffer(b"\xee" * size, size)
         close = native.Close(tolerance, fraction, lt_ns, after_ns, group, shared_lt, keep)
         spans = _spans(critical)
-        handle = self.library.ltp_receive(
-            self.core, source, round, message, size, memory, close, spans, len(spans), now
-        )
+        handle = self.library.dg_receive(self.core, source, round, message, size, memory, close, spans, len(spans), now)
         assert handle
         return Sent(self, handle, memory)
 
     def send_or_errno(self, to: int, size: int, *, now: int = 0) -> int:
         """0 if it is posted."""
-        handle = self.library.ltp_send(self.core, to, 0, 0, size, None, None, None, 0, now)
+        handle = self.library.dg_send(self.core, to, 0, 0, size, None, None, None, 0, now)
         return 0 if handle else ctypes.get_errno()
 
     def receive_or_errno(self, source: int, size: int, *, now: int = 0) -> int:
         """0 if it is posted."""
         close = native.Close(0.0, 1.0, -1, -1, 0, 0, 0)
-        handle = self.library.ltp_receive(self.core, source, 0, 0, size, None, close, None, 0, now)
+        handle = self.library.dg_receive(self.core, source, 0, 0, size, None, close, None, 0, now)
         return 0 if handle else ctypes.get_errno()
 
     def input(self, datagram: bytes, now: int) -> int:
-        return int(self.library.ltp_input(self.core, datagram, len(datagram), now, now))
+        return int(self.library.dg_input(self.core, datagram, len(datagram), now, now))
 
     def output(self, now: int) -> tuple[int, bytes] | None:
         """Whom the next datagram goes to, and what it is."""
         packet = native.Packet()
-        if not self.library.ltp_output(self.core, now, packet):
+        if not self.library.dg_output(self.core, now, packet):
             return None
         payload = b""
         if packet.payload_bytes:
@@ -110,23 +108,23 @@ class Core:
         return packet.rank, bytes(packet.header[: packet.header_bytes]) + payload
 
     def next(self, now: int) -> int:
-        return int(self.library.ltp_next(self.core, now))
+        return int(self.library.dg_next(self.core, now))
 
     def tick(self, now: int) -> None:
-        self.library.ltp_tick(self.core, now)
+        self.library.dg_tick(self.core, now)
 
     def call(self, rank: int, now: int) -> None:
-        self.library.ltp_call(self.core, rank, now)
+        self.library.dg_call(self.core, rank, now)
 
     def connected(self, rank: int) -> bool:
-        return bool(self.library.ltp_connected(self.core, rank))
+        return bool(self.library.dg_connected(self.core, rank))
 
     def end(self, whom: int | None = None) -> None:
-        self.library.ltp_end(self.core, self.rank if whom is None else whom)
+        self.library.dg_end(self.core, self.rank if whom is None else whom)
 
     def counters(self, rank: int) -> native.Counters:
         found = native.Counters()
-        self.library.ltp_read(self.core, rank, found)
+        self.library.dg_read(self.core, rank, found)
         return found
 
 

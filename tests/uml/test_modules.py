@@ -16,6 +16,7 @@ from testbed.backends import uml
 from testbed.backends.usermode.kernel import Kernel
 from testbed.cli import main
 from testbed.core.errors import EXIT_REQUEST, MachineError, RequestError
+from testbed.transports.datagram import native
 from tests.support import runs
 from tests.support.processes import HANG_S
 from tests.uml import inside
@@ -107,7 +108,9 @@ def test_sparse_has_nothing_to_say(kernel: Kernel, tmp_path: Path) -> None:
 OTHER_STYLE = """MACRO_ARG_UNUSED MACRO_ARG_REUSE MACRO_ARG_PRECEDENCE COMPLEX_MACRO MULTISTATEMENT_MACRO_USE_DO_WHILE
     TRAILING_SEMICOLON MACRO_WITH_FLOW_CONTROL VOLATILE GLOBAL_INITIALISERS NEW_TYPEDEFS CAMELCASE AVOID_EXTERNS BIT_MACRO
     PREFER_KERNEL_TYPES"""
+NO_KERNEL = "PREFER_DEFINED_ATTRIBUTE_MACRO"  # the kernel's macros for attributes, which user space has not
 PAGE = Path(__file__).parents[2] / "docs" / "congestion-controls.md"
+CORE, DRIVERS = native.FOLDER, Path(__file__).parents[1] / "unit" / "transports"
 
 
 def test_what_checkpatch_is_not_asked_is_told() -> None:
@@ -115,11 +118,19 @@ def test_what_checkpatch_is_not_asked_is_told() -> None:
     assert set(OTHER_STYLE.split()) <= told
 
 
-def test_checkpatch_is_content(kernel: Kernel) -> None:
-    sources = [*KERNEL.glob("*.[ch]"), *KERNEL.glob("bpf/*.[ch]"), *KERNEL.glob("uml/*.c"), *EXAMPLES.glob("*.c")]
+@pytest.mark.parametrize(
+    ("folders", "ignored"),
+    [
+        ([KERNEL, KERNEL / "bpf", KERNEL / "uml", EXAMPLES], OTHER_STYLE),
+        ([CORE, DRIVERS], f"{OTHER_STYLE} {NO_KERNEL}"),
+    ],
+    ids=["kernel", "transports"],
+)
+def test_checkpatch_is_content(kernel: Kernel, folders: list[Path], ignored: str) -> None:
+    sources = [source for folder in folders for source in folder.glob("*.[ch]")]
     done = subprocess.run(
         ["perl", str(kernel.folder / "source/scripts/checkpatch.pl"), "--no-tree", "--terse", "--strict", "--no-summary",
-         "--max-line-length=120", "--ignore", ",".join(OTHER_STYLE.split()), "-f", *map(str, sorted(sources))],
+         "--max-line-length=120", "--ignore", ",".join(ignored.split()), "-f", *map(str, sorted(sources))],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     found = [line for line in done.stdout.splitlines() if re.search(r": (ERROR|WARNING|CHECK): ", line)]

@@ -58,7 +58,7 @@ class Engine:
             rank=place.rank, ranks=ranks, segment=segment_bytes(place.mtu, signed=bool(place.key)), reorder=core.reorder,
             rtts_permille=round(1000 * core.rtts), acks=core.acks, coalesce_ns=int(core.coalesce), silence_ns=int(core.silence),
             seed=(ctypes.c_uint64 * 2)(int.from_bytes(seed[:8], "big"), int.from_bytes(seed[8:16], "big")),
-            rule=core.rule or native.Rule(), control_tag=core.control << CLASS_SELECTOR,
+            congestion=core.congestion or native.Congestion(), control_tag=core.control << CLASS_SELECTOR,
             discards=place.discards, slope_permille=round(1000 * core.f[0]) if core.f else 0, offset_permille=round(1000 * core.f[1]) if core.f else 0,
         )  # fmt: skip
         addresses = (ctypes.c_char_p * ranks)(*(address.encode() for address in place.addresses))

@@ -59,7 +59,7 @@ class Core:
     after: Duration = Duration(0)  # from LT to the deadline
     shared_lt: bool = False  # LT counts from the first packet of the round, not from the message's own
     rtts: float = FIRST_RTTS  # of RTprop, in the first LT
-    rule: native.Rule | None = None  # how fast to send; None: as LTP does
+    congestion: native.Congestion | None = None  # how fast to send; None: by BBR, as LTP does
     # Slope and offset of how strongly it probes, or its rate grows by a rule; None: alike all the time.
     f: tuple[float, float] | None = None
     control: int = 0  # class selector of what is no data

@@ -121,7 +121,7 @@ class DatagramTransfer:
 
 
 def refused(why: int, peer: int, m: Message) -> TransportError:
-    """The error for a message that the core has not posted; ``why`` is an errno (`ltp_send` in protocol.h)."""
+    """The error for a message that the core has not posted; ``why`` is an errno (`dg_send` in send.h)."""
     if why == errno.ENOTCONN:
         return TransportError(f"worker {peer}: not connected. Post messages after connect() has returned.")
     if why == errno.ENOMEM:

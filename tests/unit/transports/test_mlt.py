@@ -342,8 +342,8 @@ def test_what_may_be_written_behind_them() -> None:
 
 
 def test_its_own_numbers_are_those_of_c() -> None:
-    rule = mlt.Options().core.rule
-    assert rule is not None and (rule.name, rule.low_ns, rule.high_ns) == (1, 50_000, 250_000)
+    rule = mlt.Options().core.congestion
+    assert rule is not None and (rule.control, rule.low_ns, rule.high_ns) == (1, 50_000, 250_000)
 
 
 RULES = st.sampled_from([mlt.DELAY, mlt.MARKS])
@@ -370,11 +370,11 @@ def test_no_more_is_missing_than_is_tolerated(
     def kind(_source: int, _target: int, _datagram: bytes, now: int) -> list[int]:
         return [now + MS // 4]
 
-    rule = native.Rule(
-        name=name, step_permille=40, decrease_permille=800, first_permille=1000, low_ns=MS, high_ns=2 * MS,
+    rule = native.Congestion(
+        control=name, step_permille=40, decrease_permille=800, first_permille=1000, low_ns=MS, high_ns=2 * MS,
         increase_wins=seed % 2, by_gradient=seed // 2 % 2,
     )  # fmt: skip
-    cores = [Core(rank, reorder=mlt.ALL_FIRST, rule=rule, silence_ns=60 * S) for rank in range(2)]
+    cores = [Core(rank, reorder=mlt.ALL_FIRST, congestion=rule, silence_ns=60 * S) for rank in range(2)]
     network = Network(cores, kind)
     network.connect()
     network.fate = fate
@@ -403,10 +403,10 @@ def test_what_only_arrives_in_another_order_is_not_sent_again(name: int, apart_n
 
 def sent_again(name: int, reorder: int, apart_ns: int, tolerance: float) -> int:
     """Packets of three messages over a network that loses nothing, after a first one that learns how long it is."""
-    rule = native.Rule(
-        name=name, step_permille=40, decrease_permille=800, first_permille=1000, low_ns=20 * MS, high_ns=40 * MS
+    rule = native.Congestion(
+        control=name, step_permille=40, decrease_permille=800, first_permille=1000, low_ns=20 * MS, high_ns=40 * MS
     )
-    cores = [Core(rank, reorder=reorder, rule=rule, silence_ns=60 * S) for rank in range(2)]
+    cores = [Core(rank, reorder=reorder, congestion=rule, silence_ns=60 * S) for rank in range(2)]
     turn = 0
 
     def fate(source: int, _target: int, _datagram: bytes, now: int) -> list[int]:
@@ -429,10 +429,10 @@ def sent_again(name: int, reorder: int, apart_ns: int, tolerance: float) -> int:
 
 def waited_behind(name: int, **more: int) -> list[int]:
     """Through a link of 8 Mbit/s whose queue marks from 16 packets on: of four messages after another, how long the queue became (ns)."""
-    rule = native.Rule(
-        name=name, step_permille=20, decrease_permille=800, first_permille=1000, low_ns=MS, high_ns=3 * MS, **more
+    rule = native.Congestion(
+        control=name, step_permille=20, decrease_permille=800, first_permille=1000, low_ns=MS, high_ns=3 * MS, **more
     )
-    cores = [Core(rank, reorder=mlt.ALL_FIRST, rule=rule, silence_ns=60 * S) for rank in range(2)]
+    cores = [Core(rank, reorder=mlt.ALL_FIRST, congestion=rule, silence_ns=60 * S) for rank in range(2)]
     free, longest = 0, 0
 
     def fate(source: int, _target: int, datagram: bytes, now: int) -> list[int]:
@@ -442,7 +442,7 @@ def waited_behind(name: int, **more: int) -> list[int]:
         free = max(free, now) + len(datagram) * 1000  # ns: a byte in a microsecond
         longest = max(longest, free - now)
         if free - now > 2 * MS:
-            cores[1].library.ltp_marked(cores[1].core, 0)
+            cores[1].library.dg_marked(cores[1].core, 0)
         return [free + MS]
 
     network = Network(cores, fate)
@@ -473,7 +473,7 @@ def test_what_the_paper_leaves_open_is_a_choice() -> None:
     usual = waited_behind(mlt.DELAY)
     assert waited_behind(mlt.DELAY, by_gradient=1)[-1] < usual[-1]
     assert waited_behind(mlt.DELAY, increase_wins=1)[-1] > usual[-1]
-    core = transports.parse("mlt:wins=increase,between=gradient").options.core.rule
+    core = transports.parse("mlt:wins=increase,between=gradient").options.core.congestion
     assert (core.increase_wins, core.by_gradient) == (1, 1)
 
 

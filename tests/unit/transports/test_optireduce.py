@@ -91,5 +91,5 @@ def test_what_may_be_written_behind_it() -> None:
 
 def test_its_rate_is_mlts_and_order_says_nothing() -> None:
     core = optireduce.Options().core
-    assert core.reorder == mlt.ALL_FIRST and core.rule is not None and core.rule.name == mlt.DELAY
+    assert core.reorder == mlt.ALL_FIRST and core.congestion is not None and core.congestion.control == mlt.DELAY
     assert not core.marked and core.tagger is None

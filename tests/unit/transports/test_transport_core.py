@@ -8,6 +8,7 @@ import re
 import struct
 import subprocess
 from functools import cache, partial
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -352,11 +353,11 @@ def test_lt_is_of_each_worker_or_of_a_round(shared: bool) -> None:
 @pytest.mark.parametrize("by_progress", [False, True])
 def test_who_is_further_in_its_round_has_more_of_a_link(by_progress: bool) -> None:
     """By MLT's rule, two senders through one queue, the second from when the first has 40 % of its round there: with F the first has the more, else the second."""
-    rule = native.Rule(
-        name=1, step_permille=40, decrease_permille=800, first_permille=1000, low_ns=MS // 10, high_ns=MS
+    rule = native.Congestion(
+        control=1, step_permille=40, decrease_permille=800, first_permille=1000, low_ns=MS // 10, high_ns=MS
     )
     f = {"slope": 1750, "offset": 250} if by_progress else {}
-    cores = [Core(rank, 3, rule=rule, **f) for rank in range(3)]
+    cores = [Core(rank, 3, congestion=rule, **f) for rank in range(3)]
     free = 0
 
     def queue(_source: int, target: int, datagram: bytes, now: int) -> list[int]:
@@ -520,7 +521,7 @@ def test_the_smaller_segment_holds(first: int, second: int, size: int, seed: int
     sent, received = there.send(0, data, now=network.now), here.receive(1, size, now=network.now)
     network.run(lambda: both_ended(sent, received), network.now + 100 * S)
     assert agree(sent, received, data).reason == COMPLETE
-    assert {core.library.ltp_segment(core.core, 1 - core.rank) for core in network.cores} == {min(first, second)}
+    assert {core.library.dg_segment(core.core, 1 - core.rank) for core in network.cores} == {min(first, second)}
 
 
 def test_a_path_that_carries_no_data_ends_an_exchange() -> None:
@@ -655,8 +656,9 @@ def test_garbage_changes_nothing(data: st.DataObject) -> None:
 
 
 FUZZ = Path(__file__).with_name("transport_fuzz.c")
-EXCHANGE = Path(__file__).with_name("transport_exchange.c")  # and endpoint.c, which it includes
+EXCHANGE = Path(__file__).with_name("transport_exchange.c")
 LIMITS = Path(__file__).with_name("transport_limits.c")
+LIBRARY = [path for path in native.sources() if path.suffix == ".c"]
 ALLOCATOR = tuple(f"-D{name}=core_{name}" for name in ("malloc", "calloc", "realloc"))  # failing_malloc.h
 
 
@@ -680,7 +682,7 @@ def sanitized(compiler: str, kinds: str, sources: list[Path], folder: Path, *wor
 def test_nothing_that_comes_breaks_it(compiler: str, tmp_path: Path) -> None:
     """Under ASan and UBSan: lost, repeated, late, cut, changed and forged datagrams, handshakes in any order, several segments, and
     allocations that fail; by libFuzzer where clang has it."""
-    sources = [FUZZ, *(native.FOLDER / name for name in ("protocol.c", "rate.c", "rules.c"))]
+    sources = [FUZZ, *LIBRARY]
     examples = settings().max_examples  # 5000 in `make test-long`: ten million datagrams
     if compiler == "clang":
         made = sanitized(compiler, "fuzzer,address,undefined", sources, tmp_path, *ALLOCATOR)
@@ -699,7 +701,7 @@ def test_nothing_that_comes_breaks_it(compiler: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("part", ["costs", "names", "critical", "closes", "memory"])
 def test_a_peer_cannot_make_it_work_or_reserve_and_without_memory_nothing_is_lost(part: str, tmp_path: Path) -> None:
     """(M4, Low 5, Low 7.) Work is counted in basic blocks, memory in bytes, and each allocation fails in turn (transport_limits.c)."""
-    sources = [LIMITS, *(native.FOLDER / name for name in ("protocol.c", "rate.c", "rules.c"))]
+    sources = [LIMITS, *LIBRARY]
     words = "-fsanitize-coverage=trace-pc", "-Wall", "-Wextra", "-Werror", *ALLOCATOR
     made = sanitized("gcc", "address,undefined", sources, tmp_path, *words)
     done = subprocess.run([str(made), part], capture_output=True, text=True, check=False, timeout=HANG_S)
@@ -709,17 +711,24 @@ def test_a_peer_cannot_make_it_work_or_reserve_and_without_memory_nothing_is_los
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 def test_nothing_that_comes_breaks_it_on_its_sockets(compiler: str, tmp_path: Path) -> None:
     """All of the library under ASan and UBSan, by system calls and by a ring, signed or not, with somebody between both ends or not."""
-    library = [path for path in native.sources() if path.suffix == ".c" and path.name != "endpoint.c"]
     words = "-Wall", "-Wextra", "-Werror", *ALLOCATOR
-    made = sanitized(compiler, "address,undefined", [EXCHANGE, *library], tmp_path, *words)
+    made = sanitized(compiler, "address,undefined", [EXCHANGE, *LIBRARY], tmp_path, *words)
     done = subprocess.run([str(made)], capture_output=True, text=True, check=False, timeout=HANG_S)
     assert done.returncode == 0, done.stderr[-3000:] + done.stdout
 
 
 def test_what_rests_takes_no_instant_for_one_that_is_still_to_come(tmp_path: Path) -> None:
     """By a ring, with much to send and rests in which that fits: a look that did not wait was taken for one at its rest's end."""
-    library = [path for path in native.sources() if path.suffix == ".c" and path.name != "endpoint.c"]
     words = "-DCHECK_CLOCK", "-DSIZE=5000003", "-DCOALESCE=1000000", *ALLOCATOR
-    made = sanitized("gcc", "undefined", [EXCHANGE, *library], tmp_path, *words)
+    made = sanitized("gcc", "undefined", [EXCHANGE, *LIBRARY], tmp_path, *words)
     done = subprocess.run([str(made)], capture_output=True, text=True, check=False, timeout=HANG_S)
     assert done.returncode == 0, done.stderr[-3000:] + done.stdout
+
+
+def test_no_circle_between_the_files() -> None:
+    """A .c and a .h of one name are one file here: what it declares it also defines."""
+    graph: dict[str, set[str]] = {}
+    for path in native.sources():
+        asked = {Path(name).stem for name in re.findall(r'^#include "(.+)"', path.read_text(), re.MULTILINE)}
+        graph.setdefault(path.stem, set()).update(asked - {path.stem})
+    TopologicalSorter(graph).prepare()

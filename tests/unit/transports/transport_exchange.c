@@ -4,9 +4,17 @@
  * loopback, some of the time with somebody between them who loses, repeats, cuts and changes
  * datagrams and adds some of his own; then one leaves, and the other hears of it.
  */
-#include "../../../testbed/transports/datagram/native/endpoint.c"
-
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "../../../testbed/transports/datagram/native/endpoint.h"
+#include "../../../testbed/transports/datagram/native/socket.h"
 
 #include "failing_malloc.h"
 
@@ -20,7 +28,7 @@
 #endif
 #define SEGMENT 1400
 #define PATHS 2
-#define LONGEST (LTP_DATA_HEADER + SEGMENT + SIPHASH_MAC)
+#define LONGEST (DG_DATA_HEADER + SEGMENT + SIPHASH_MAC)
 #define PATIENCE (300 * NS)
 #define SILENCE (10 * NS)
 
@@ -29,7 +37,7 @@ struct way {
 	int by_ring, segments, acks;
 	bool keyed, disturbed;
 	uint32_t paths;
-	enum rule_name rule; /* with one, packets are tagged, some as if a switch had marked them */
+	enum congestion_control control; /* with one, packets are tagged, some as if a switch had marked them */
 	bool silent; /* one leaves without a word */
 };
 
@@ -41,10 +49,12 @@ static const struct way ways[] = {
 	{ "disturbed, signed", .segments = 1, .acks = 16, .disturbed = true, .keyed = true },
 	{ "by a ring", .by_ring = 1, .segments = 1, .acks = 16, .paths = PATHS },
 	{ "by a ring, disturbed, signed", .by_ring = 1, .segments = 1, .acks = 16, .disturbed = true, .keyed = true },
-	{ "tagged, by delay", .segments = 44, .acks = 10, .rule = RULE_DELAY },
-	{ "tagged, by marks, disturbed, signed", .segments = 44, .acks = 10, .disturbed = true, .keyed = true, .rule = RULE_MARKS },
-	{ "tagged, by delay, by a ring", .by_ring = 1, .segments = 1, .acks = 10, .paths = PATHS, .rule = RULE_DELAY },
-	{ "tagged, by marks, by a ring", .by_ring = 1, .segments = 1, .acks = 10, .rule = RULE_MARKS },
+	{ "tagged, by delay", .segments = 44, .acks = 10, .control = CONGESTION_DELAY },
+	{ "tagged, by marks, disturbed, signed", .segments = 44, .acks = 10, .disturbed = true, .keyed = true,
+	  .control = CONGESTION_ECN },
+	{ "tagged, by delay, by a ring", .by_ring = 1, .segments = 1, .acks = 10, .paths = PATHS,
+	  .control = CONGESTION_DELAY },
+	{ "tagged, by marks, by a ring", .by_ring = 1, .segments = 1, .acks = 10, .control = CONGESTION_ECN },
 };
 
 #define WAYS (sizeof(ways) / sizeof(*ways))
@@ -68,7 +78,10 @@ static const char *own_address(uint32_t number)
 	return texts[number];
 }
 
-/* Ports, too, and of this way: who has several ways is bound to all addresses, and a ring lets go of its socket late. */
+/*
+ * Ports, too, and of this way: who has several ways is bound to all addresses, and a ring lets go of its
+ * socket late.
+ */
 static uint16_t own_port(uint32_t rank)
 {
 	return 10000 + (getpid() % 600 * WAYS + (now_by - ways)) * RANKS + rank;
@@ -90,7 +103,7 @@ static bool is(const bool *flag)
 
 static void pass_on(struct between *between, uint32_t to)
 {
-	uint8_t datagram[LONGEST + LTP_LONGEST];
+	uint8_t datagram[LONGEST + DG_LONGEST_CONTROL];
 	ssize_t bytes = recv(between->fds[to], datagram, sizeof(datagram), MSG_DONTWAIT);
 	int from = between->fds[!to], what = is(&between->leaves_alone) ? 99 : rand_r(&between->seed) % 100, i;
 
@@ -101,9 +114,9 @@ static void pass_on(struct between *between, uint32_t to)
 	if (what == 8 && between->signs) /* else it would not be known for what it is */
 		datagram[rand_r(&between->seed) % bytes] ^= 1 + rand_r(&between->seed) % 255;
 	if (what == 9) {
-		for (i = LTP_HEADER; i < (int)sizeof(datagram); i++) /* of this connection, if not signed */
+		for (i = DG_HEADER; i < (int)sizeof(datagram); i++) /* of this connection, if not signed */
 			datagram[i] = rand_r(&between->seed);
-		datagram[1] = LTP_END + 1;
+		datagram[1] = DG_END + 1;
 		bytes = rand_r(&between->seed) % sizeof(datagram);
 	}
 	for (i = 0; i < (what < 12 ? 2 : 1); i++)
@@ -115,7 +128,8 @@ static void *stand(void *argument)
 	struct between *between = argument;
 
 	while (!is(&between->stop)) {
-		struct pollfd fds[2] = { { .fd = between->fds[0], .events = POLLIN }, { .fd = between->fds[1], .events = POLLIN } };
+		struct pollfd fds[2] = { { .fd = between->fds[0], .events = POLLIN },
+					 { .fd = between->fds[1], .events = POLLIN } };
 		uint32_t i;
 
 		poll(fds, 2, 10);
@@ -133,8 +147,8 @@ static void set_up(struct between *between)
 	for (i = 0; i < 2; i++) {
 		struct sockaddr_in here;
 
-		address(&between->ends[i], own_address(i), own_port(i));
-		address(&here, own_address(RANKS + i), own_port(i));
+		socket_address(&between->ends[i], own_address(i), own_port(i));
+		socket_address(&here, own_address(RANKS + i), own_port(i));
 		between->fds[i] = socket(AF_INET, SOCK_DGRAM, 0);
 		require(!bind(between->fds[i], (struct sockaddr *)&here, sizeof(here)), "there is room between them");
 	}
@@ -151,14 +165,24 @@ static void take_down(struct between *between)
 
 static struct endpoint *endpoint_of(const struct way *way, uint32_t rank, int counters)
 {
-	const struct ltp_settings settings = { .rank = rank, .ranks = RANKS, .segment = SEGMENT,
-					       .reorder = way->rule ? 1U << 31 : 3,
-					       .rtts_permille = 1500, .acks = way->acks, .coalesce_ns = COALESCE,
-					       .silence_ns = way->silent ? SILENCE : 2 * PATIENCE, .seed = { 7, rank + 1 },
-					       .control_tag = way->rule ? 128 : 0,
-					       .rule = { .name = way->rule, .step_permille = 40, .decrease_permille = 800,
-							 .first_permille = 1000, .increase_wins = rank, .by_gradient = !rank,
-							 .low = 50000, .high = 250000 } };
+	const struct dg_settings settings = { .rank = rank,
+					      .ranks = RANKS,
+					      .segment = SEGMENT,
+					      .reorder = way->control ? 1U << 31 : 3,
+					      .rtts_permille = 1500,
+					      .acks = way->acks,
+					      .coalesce_ns = COALESCE,
+					      .silence_ns = way->silent ? SILENCE : 2 * PATIENCE,
+					      .seed = { 7, rank + 1 },
+					      .control_tag = way->control ? 128 : 0,
+					      .congestion = { .control = way->control,
+							      .step_permille = 40,
+							      .decrease_permille = 800,
+							      .first_permille = 1000,
+							      .increase_wins = rank,
+							      .by_gradient = !rank,
+							      .low = 50000,
+							      .high = 250000 } };
 	const uint8_t key[SIPHASH_KEY] = "between the two";
 	const char *addresses[RANKS], *paths[RANKS * PATHS];
 	const uint16_t ports[RANKS] = { own_port(0), own_port(1), own_port(2) };
@@ -181,15 +205,15 @@ static struct endpoint *opened(const struct way *way, uint32_t rank, int counter
 }
 
 struct message {
-	struct ltp_transfer *sent, *received;
+	struct dg_transfer *sent, *received;
 	uint8_t data[SIZE], into[SIZE];
 };
 
 /* What both say of it: every byte that came is right, every other is in a hole, and zero. */
 static void check(struct endpoint *from, struct endpoint *to, struct message *message)
 {
-	static struct ltp_span holes[SIZE / 8];
-	struct ltp_result here, there;
+	static struct dg_span holes[SIZE / 8];
+	struct dg_result here, there;
 	uint64_t missing = 0, i;
 	size_t count, hole = 0;
 
@@ -219,9 +243,11 @@ static void exchange(struct endpoint *const ends[2], uint32_t round)
 {
 	static struct message messages[4];
 	static uint8_t tags[SIZE / SEGMENT + 1];
-	const struct ltp_close lossy = { .tolerance = 0.02, .fraction = 0.5, .lt_ns = 2000000, .after_ns = 1000000, .group = 1 };
-	const struct ltp_close whole = { .fraction = 1, .lt_ns = -1, .after_ns = -1 };
-	const struct ltp_span critical = { SIZE / 2, 1 };
+	const struct dg_closing_rule lossy = {
+		.tolerance = 0.02, .fraction = 0.5, .lt_ns = 2000000, .after_ns = 1000000, .group = 1
+	};
+	const struct dg_closing_rule whole = { .fraction = 1, .lt_ns = -1, .after_ns = -1 };
+	const struct dg_span critical = { SIZE / 2, 1 };
 	uint32_t i, j;
 
 	for (i = 0; i < sizeof(tags); i++)
@@ -232,8 +258,10 @@ static void exchange(struct endpoint *const ends[2], uint32_t round)
 		for (j = 0; j < SIZE; j++)
 			one->data[j] = (j * 31 + round * 7 + i) % 251 + 1;
 		memset(one->into, 0xee, SIZE);
-		one->received = endpoint_receive(ends[1 - i % 2], i % 2, round, i, SIZE, one->into, i < 2 ? &lossy : &whole, &critical, 1);
-		one->sent = endpoint_send(ends[i % 2], 1 - i % 2, round, i, SIZE, one->data, now_by->rule ? tags : NULL, &critical, 1);
+		one->received = endpoint_receive(ends[1 - i % 2], i % 2, round, i, SIZE, one->into,
+						 i < 2 ? &lossy : &whole, &critical, 1);
+		one->sent = endpoint_send(ends[i % 2], 1 - i % 2, round, i, SIZE, one->data,
+					  now_by->control ? tags : NULL, &critical, 1);
 		require(one->received && one->sent, "it is under way");
 	}
 	for (i = 0; i < 4; i++)
@@ -244,29 +272,29 @@ static void exchange(struct endpoint *const ends[2], uint32_t round)
 static void leave(struct endpoint *ends[2], bool silently)
 {
 	static uint8_t into[SIZE];
-	const struct ltp_close whole = { .fraction = 1, .lt_ns = -1, .after_ns = -1 };
-	struct ltp_transfer *transfer;
-	struct ltp_result result;
+	const struct dg_closing_rule whole = { .fraction = 1, .lt_ns = -1, .after_ns = -1 };
+	struct dg_transfer *transfer;
+	struct dg_result result;
 
 	if (silently) {
 		endpoint_close(ends[1]);
 		ends[1] = NULL;
 		transfer = endpoint_send(ends[0], 1, ROUNDS, 0, SIZE, into, NULL, NULL, 0);
 		endpoint_wait(ends[0], transfer, PATIENCE, &result);
-		require(result.done && result.reason == LTP_GONE && result.gone == 1, "who is silent is gone");
+		require(result.done && result.reason == DG_GONE && result.gone == 1, "who is silent is gone");
 		endpoint_release(ends[0], transfer);
 		return;
 	}
 	transfer = endpoint_receive(ends[1], 0, ROUNDS, 0, SIZE, into, &whole, NULL, 0);
 	endpoint_end(ends[0], RANKS - 1);
 	endpoint_wait(ends[1], transfer, PATIENCE, &result);
-	require(result.done && result.reason == LTP_GONE && result.gone == RANKS - 1, "it has said who is gone");
+	require(result.done && result.reason == DG_GONE && result.gone == RANKS - 1, "it has said who is gone");
 	endpoint_release(ends[1], transfer);
 }
 
-static struct ltp_transfer *post_early(struct endpoint *endpoint)
+static struct dg_transfer *post_early(struct endpoint *endpoint)
 {
-	const struct ltp_close whole = { .fraction = 1, .lt_ns = -1, .after_ns = -1 };
+	const struct dg_closing_rule whole = { .fraction = 1, .lt_ns = -1, .after_ns = -1 };
 
 	return endpoint_receive(endpoint, 1, 0, 0, SIZE, NULL, &whole, NULL, 0);
 }
@@ -292,7 +320,7 @@ static void go(const struct way *way)
 {
 	struct between between = { .signs = way->keyed, .seed = 1 };
 	struct endpoint_counters own;
-	struct ltp_counters counters;
+	struct dg_counters counters;
 	struct endpoint *ends[2];
 	int shared = memfd_create("counters", MFD_CLOEXEC);
 	uint32_t i;
@@ -314,8 +342,9 @@ static void go(const struct way *way)
 	require(!way->disturbed || counters.resent, "something was sent again");
 	require(!(way->disturbed && way->keyed) || own.forged, "something was forged");
 	printf("%s: %s, %llu sent again, %llu malformed, %llu stale, %llu forged, %llu foreign\n", way->name,
-	       ends[0]->ring ? "ring" : "calls", (unsigned long long)counters.resent, (unsigned long long)counters.malformed,
-	       (unsigned long long)counters.stale, (unsigned long long)own.forged, (unsigned long long)own.foreign);
+	       ends[0]->ring ? "ring" : "calls", (unsigned long long)counters.resent,
+	       (unsigned long long)counters.malformed, (unsigned long long)counters.stale,
+	       (unsigned long long)own.forged, (unsigned long long)own.foreign);
 	__atomic_store_n(&between.leaves_alone, true, __ATOMIC_RELEASE);
 	leave(ends, way->silent);
 	for (i = 0; i < 2; i++)

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../../testbed/transports/datagram/native/protocol.h"
+#include "../../../testbed/transports/datagram/native/core.h"
 
 #include "failing_malloc.h"
 
@@ -41,13 +41,13 @@ static uint8_t byte(struct input *input)
 
 /* A message, as both ends have it; NULL: not posted, or let go of. */
 struct exchange {
-	struct ltp_transfer *sent, *received;
+	struct dg_transfer *sent, *received;
 	bool posted[2]; /* by its sender, its receiver */
 	bool checked;
 	uint8_t from;
 	uint32_t bytes;
-	struct ltp_close close;
-	struct ltp_span critical;
+	struct dg_closing_rule close;
+	struct dg_span critical;
 	uint8_t into[SIZE];
 };
 
@@ -57,13 +57,13 @@ static const uint32_t segments[] = { LEAST_SEGMENT, 64, 72, MOST_SEGMENT };
 static long brought, inputs; /* datagrams, so far */
 static long connections, refused, failures; /* of inputs; posts before they were, and without memory */
 
-static void bring(struct ltp *to, const uint8_t *datagram, size_t length, uint64_t now)
+static void bring(struct dg_core *to, const uint8_t *datagram, size_t length, uint64_t now)
 {
-	int rank = ltp_input(to, datagram, length, now, now);
+	int rank = dg_input(to, datagram, length, now, now);
 
 	brought++;
 	if (rank >= 0 && brought % 5 == 0)
-		ltp_marked(to, rank);
+		dg_marked(to, rank);
 }
 
 static void require(int holds, const char *what)
@@ -77,36 +77,39 @@ static void require(int holds, const char *what)
 /* Every byte that counts as delivered is right, if nobody forged any, and what is critical is there. */
 static void check(struct exchange *exchange, const uint8_t *sent, int forged)
 {
-	struct ltp_span holes[SIZE / LEAST_SEGMENT + 2], critical = exchange->critical;
-	struct ltp_result result;
+	struct dg_span holes[SIZE / LEAST_SEGMENT + 2], critical = exchange->critical;
+	struct dg_result result;
 	uint64_t missing = 0, at = 0;
 	size_t count, i;
 
-	ltp_result(exchange->received, &result);
+	dg_result(exchange->received, &result);
 	if (!result.done)
 		return;
 	exchange->checked = true;
-	count = ltp_holes(exchange->received, holes, sizeof(holes) / sizeof(*holes));
+	count = dg_holes(exchange->received, holes, sizeof(holes) / sizeof(*holes));
 	require(count <= sizeof(holes) / sizeof(*holes), "there is room for every hole");
 	for (i = 0; i < count; i++) {
 		uint64_t end = holes[i].offset + holes[i].bytes;
+		bool besides;
 
 		require(holes[i].offset >= at && end <= exchange->bytes, "holes are in order");
-		require(forged || !memcmp(exchange->into + at, sent + at, holes[i].offset - at), "what is delivered is right");
-		require(result.reason == LTP_DEADLINE || result.reason == LTP_GONE || !critical.bytes ||
-				end <= critical.offset || holes[i].offset >= critical.offset + critical.bytes,
+		require(forged || !memcmp(exchange->into + at, sent + at, holes[i].offset - at),
+			"what is delivered is right");
+		besides = end <= critical.offset || holes[i].offset >= critical.offset + critical.bytes;
+		require(result.reason == DG_DEADLINE || result.reason == DG_GONE || !critical.bytes || besides,
 			"what is critical is delivered");
 		at = end;
 		missing += holes[i].bytes;
 	}
 	require(forged || !memcmp(exchange->into + at, sent + at, exchange->bytes - at), "what is delivered is right");
 	require(result.delivered + missing == exchange->bytes, "delivered and missing is all");
-	require(result.reason != LTP_GONE || result.gone == exchange->from || result.gone == 2, "it is gone for somebody else");
+	require(result.reason != DG_GONE || result.gone == exchange->from || result.gone == 2,
+		"it is gone for somebody else");
 }
 
-static struct ltp_close closing(uint8_t how)
+static struct dg_closing_rule closing(uint8_t how)
 {
-	struct ltp_close close = { .tolerance = 0, .fraction = 1, .lt_ns = -1, .after_ns = -1 };
+	struct dg_closing_rule close = { .tolerance = 0, .fraction = 1, .lt_ns = -1, .after_ns = -1 };
 
 	if (how & 1) { /* LTP's */
 		close.fraction = 0.5;
@@ -124,13 +127,13 @@ static struct ltp_close closing(uint8_t how)
 }
 
 /* Message so and so, as its sender or its receiver; what it is like its first post draws. Whether it is posted. */
-static bool post(struct ltp *const ends[2], uint32_t number, bool receives, int forged, struct input *input,
+static bool post(struct dg_core *const ends[2], uint32_t number, bool receives, int forged, struct input *input,
 		 uint64_t now)
 {
 	struct exchange *exchange = &exchanges[number];
 	uint32_t round = 3 + number / A_ROUND;
 	uint8_t tags[SIZE / LEAST_SEGMENT + 1];
-	struct ltp_transfer *made;
+	struct dg_transfer *made;
 	bool was_connected;
 
 	if (exchange->posted[receives])
@@ -146,16 +149,16 @@ static bool post(struct ltp *const ends[2], uint32_t number, bool receives, int 
 		if (exchange->critical.offset + exchange->critical.bytes > exchange->bytes)
 			exchange->critical.bytes = exchange->bytes - exchange->critical.offset;
 	}
-	was_connected = ltp_connected(ends[exchange->from ^ receives], !exchange->from ^ receives) ||
-			ltp_is_gone(ends[exchange->from ^ receives], !exchange->from ^ receives);
+	was_connected = dg_connected(ends[exchange->from ^ receives], !exchange->from ^ receives) ||
+			dg_is_gone(ends[exchange->from ^ receives], !exchange->from ^ receives);
 	memset(tags, 4 * number, sizeof(tags));
 	errno = 0;
 	if (receives)
-		made = ltp_receive(ends[!exchange->from], exchange->from, round, number, exchange->bytes,
-				   exchange->into, &exchange->close, &exchange->critical, 1, now);
+		made = dg_receive(ends[!exchange->from], exchange->from, round, number, exchange->bytes, exchange->into,
+				  &exchange->close, &exchange->critical, 1, now);
 	else
-		made = ltp_send(ends[exchange->from], !exchange->from, round, number, exchange->bytes,
-				content + number, number & 1 ? tags : NULL, &exchange->critical, 1, now);
+		made = dg_send(ends[exchange->from], !exchange->from, round, number, exchange->bytes, content + number,
+			       number & 1 ? tags : NULL, &exchange->critical, 1, now);
 	require(was_connected || (!made && errno == ENOTCONN), "before they are connected nothing is posted");
 	require(made || errno == (was_connected ? fail_every ? ENOMEM : EEXIST : ENOTCONN) || forged,
 		"what is not posted is so for a reason");
@@ -173,34 +176,34 @@ static bool post(struct ltp *const ends[2], uint32_t number, bool receives, int 
 }
 
 /* A HELLO as anybody can send it, to whomever: it knows no id, and may not change anything. */
-static void forge_hello(struct ltp *const ends[2], struct input *input, uint64_t now)
+static void forge_hello(struct dg_core *const ends[2], struct input *input, uint64_t now)
 {
-	uint8_t datagram[LTP_HELLO_BYTES] = { LTP_VERSION, LTP_HELLO };
+	uint8_t datagram[DG_HELLO_BYTES] = { DG_VERSION, DG_HELLO };
 	uint8_t what = byte(input), i;
 
 	datagram[7] = what >> 2 & 3; /* rank */
-	for (i = 8; i < LTP_HEADER && what & 2; i++)
+	for (i = 8; i < DG_HEADER && what & 2; i++)
 		datagram[i] = byte(input);
-	for (i = LTP_HEADER; i < LTP_HEADER + 8; i++)
+	for (i = DG_HEADER; i < DG_HEADER + 8; i++)
 		datagram[i] = byte(input);
-	datagram[LTP_HEADER + 8] = byte(input) & 15;
-	datagram[LTP_HEADER + 9] = byte(input) & ~7;
+	datagram[DG_HEADER + 8] = byte(input) & 15;
+	datagram[DG_HEADER + 9] = byte(input) & ~7;
 	bring(ends[what & 1], datagram, sizeof(datagram), now);
 }
 
 /* Over a network that loses nothing. */
-static void shake_hands(struct ltp *const ends[2], uint64_t *now)
+static void shake_hands(struct dg_core *const ends[2], uint64_t *now)
 {
-	struct ltp_packet packet;
+	struct dg_packet packet;
 	int turn;
 
 	for (turn = 0; turn < 8; turn++)
-		while (ltp_output(ends[turn & 1], *now, &packet))
+		while (dg_output(ends[turn & 1], *now, &packet))
 			bring(ends[packet.rank], packet.header, packet.header_bytes, *now += 100000);
 }
 
 /* Every packet has the tag of its message: odd ones were given one. */
-static void check_tag(const struct ltp_packet *packet)
+static void check_tag(const struct dg_packet *packet)
 {
 	uint8_t message = packet->header[31];
 
@@ -210,20 +213,20 @@ static void check_tag(const struct ltp_packet *packet)
 
 static bool unfinished(uint32_t number)
 {
-	return exchanges[number].received && !ltp_done(exchanges[number].received);
+	return exchanges[number].received && !dg_done(exchanges[number].received);
 }
 
 /* Whoever waits for it does so no more, at the one end or the other. */
-static void let_go(struct ltp *const ends[2], uint32_t number, bool receives, int forged)
+static void let_go(struct dg_core *const ends[2], uint32_t number, bool receives, int forged)
 {
 	struct exchange *exchange = &exchanges[number];
 
 	if (receives && exchange->received) {
 		check(exchange, content + number, forged);
-		ltp_release(ends[!exchange->from], exchange->received);
+		dg_release(ends[!exchange->from], exchange->received);
 		exchange->received = NULL;
-	} else if (!receives && exchange->sent && ltp_done(exchange->sent)) {
-		ltp_release(ends[exchange->from], exchange->sent);
+	} else if (!receives && exchange->sent && dg_done(exchange->sent)) {
+		dg_release(ends[exchange->from], exchange->sent);
 		exchange->sent = NULL;
 	}
 }
@@ -243,7 +246,7 @@ static bool outpaces(uint32_t posted)
 		const struct exchange *exchange = &exchanges[i];
 
 		if (!exchange->posted[0] || !exchange->posted[1] || unfinished(i) ||
-		    (exchange->sent && !ltp_done(exchange->sent)))
+		    (exchange->sent && !dg_done(exchange->sent)))
 			return true;
 	}
 	return false;
@@ -256,7 +259,7 @@ static bool under_way(uint32_t posted)
 
 	for (i = 0; i < posted; i++)
 		if ((exchanges[i].posted[0] && unfinished(i)) ||
-		    (exchanges[i].posted[1] && exchanges[i].sent && !ltp_done(exchanges[i].sent)))
+		    (exchanges[i].posted[1] && exchanges[i].sent && !dg_done(exchanges[i].sent)))
 			return true;
 	return false;
 }
@@ -264,10 +267,10 @@ static bool under_way(uint32_t posted)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct input input = { data, data + size };
-	uint8_t held[HELD][LTP_LONGEST + MOST_SEGMENT];
+	uint8_t held[HELD][DG_LONGEST_CONTROL + MOST_SEGMENT];
 	size_t lengths[HELD] = { 0 }, i;
 	uint32_t held_for[HELD];
-	struct ltp *ends[2];
+	struct dg_core *ends[2];
 	uint64_t now = 1000000;
 	uint32_t posted = 0; /* messages, by one end at least */
 	int forged = 0, abandoned = 0, steps, e; /* abandoned: by a program that is not sane, or leaves */
@@ -279,32 +282,36 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	fail_every = without < 64 ? 1 + without % 16 : 0; /* until it is calm */
 	allocations = 0;
 	for (e = 0; e < 2; e++) {
-		struct ltp_settings settings = { .rank = e, .ranks = RANKS, .reorder = 3,
-						 .segment = segments[starts >> 2 * e & 3],
-						 .rtts_permille = 1500, .acks = 16, .silence_ns = 1ULL << 40,
-						 .seed = { 7, e + 1 } };
+		struct dg_settings settings = { .rank = e,
+						.ranks = RANKS,
+						.reorder = 3,
+						.segment = segments[starts >> 2 * e & 3],
+						.rtts_permille = 1500,
+						.acks = 16,
+						.silence_ns = 1ULL << 40,
+						.seed = { 7, e + 1 } };
 
-		settings.rule.name = rule % 3; /* as LTP sends, MLT, DLCP */
-		settings.rule.step_permille = 20;
-		settings.rule.decrease_permille = 800;
-		settings.rule.first_permille = 1000;
-		settings.rule.low = 1000000;
-		settings.rule.high = 2000000;
-		settings.rule.by_gradient = rule >> 5 & 1;
-		settings.rule.increase_wins = rule >> 4 & 1;
+		settings.congestion.control = rule % 3; /* as LTP sends, MLT, DLCP */
+		settings.congestion.step_permille = 20;
+		settings.congestion.decrease_permille = 800;
+		settings.congestion.first_permille = 1000;
+		settings.congestion.low = 1000000;
+		settings.congestion.high = 2000000;
+		settings.congestion.by_gradient = rule >> 5 & 1;
+		settings.congestion.increase_wins = rule >> 4 & 1;
 		if (rule & 64) { /* f= */
 			settings.offset_permille = 250;
 			settings.slope_permille = 1750;
 		}
-		if (settings.rule.name)
+		if (settings.congestion.control)
 			settings.reorder = 1U << 31;
-		ends[e] = ltp_new(&settings);
+		ends[e] = dg_new(&settings);
 		if (!ends[e]) {
 			unsigned long every = fail_every;
 
 			require(fail_every && errno == ENOMEM, "it is there if there is memory");
 			fail_every = 0;
-			ends[e] = ltp_new(&settings);
+			ends[e] = dg_new(&settings);
 			fail_every = every;
 		}
 	}
@@ -312,7 +319,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		content[i] = i * 31 + 7;
 	memset(exchanges, 0, sizeof(exchanges));
 	if ((starts & 48) != 48) /* else in the middle, or not at all */
-		ltp_call(ends[starts >> 4 & 1], !(starts >> 4 & 1), now);
+		dg_call(ends[starts >> 4 & 1], !(starts >> 4 & 1), now);
 	if (!(starts & 192)) { /* else the handshake is disturbed, too */
 		shake_hands(ends, &now);
 		posted = post(ends, 0, false, forged, &input, now) | post(ends, 0, true, forged, &input, now);
@@ -324,12 +331,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		if (calm && (forged || abandoned || !under_way(posted)))
 			break;
 		for (e = 0; e < 2; e++) {
-			struct ltp_packet packet;
+			struct dg_packet packet;
 			int most = calm ? 64 : 8;
 
-			ltp_tick(ends[e], now);
-			while (most-- && ltp_output(ends[e], now, &packet)) {
-				uint8_t datagram[LTP_LONGEST + MOST_SEGMENT], what = calm ? 0 : byte(&input);
+			dg_tick(ends[e], now);
+			while (most-- && dg_output(ends[e], now, &packet)) {
+				uint8_t datagram[DG_LONGEST_CONTROL + MOST_SEGMENT], what = calm ? 0 : byte(&input);
 				size_t length = packet.header_bytes + packet.payload_bytes;
 				unsigned int slot = what % HELD;
 
@@ -365,7 +372,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			}
 		}
 		if (calm) {
-			uint64_t next = ltp_next(ends[0], now), other = ltp_next(ends[1], now);
+			uint64_t next = dg_next(ends[0], now), other = dg_next(ends[1], now);
 
 			next = next < other ? next : other;
 			now = next > now ? next : now + 1;
@@ -398,11 +405,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			let_go(ends, number, event & 16, forged);
 		}
 		if (event % 16 == 3 && event < 240) /* not before there is something to wait for */
-			ltp_call(ends[event >> 4 & 1], !(event >> 4 & 1), now);
+			dg_call(ends[event >> 4 & 1], !(event >> 4 & 1), now);
 		if (event == 252 || event % 16 == 7)
 			forge_hello(ends, &input, now);
 		if (event == 253) { /* one of them leaves */
-			ltp_end(ends[steps % 2], byte(&input));
+			dg_end(ends[steps % 2], byte(&input));
 			abandoned = 1;
 		}
 		if (event == 254) { /* somebody else's, as it is */
@@ -419,23 +426,24 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	for (i = 0; i < posted; i++)
 		if (exchanges[i].received && !exchanges[i].checked)
 			check(&exchanges[i], content + i, forged);
-	connections += ltp_connected(ends[0], 1) && ltp_connected(ends[1], 0);
-	ltp_delete(ends[0]);
-	ltp_delete(ends[1]);
+	connections += dg_connected(ends[0], 1) && dg_connected(ends[1], 0);
+	dg_delete(ends[0]);
+	dg_delete(ends[1]);
 	return 0;
 }
 
 /* For a log. */
 static void say(void)
 {
-	printf("%ld datagrams brought, by %ld inputs: %ld connected, %ld posts refused before that, %ld without memory\n",
-	       brought, inputs, connections, refused, failures);
+	printf("%ld datagrams brought, by %ld inputs: %ld connected, ", brought, inputs, connections);
+	printf("%ld posts refused before that, %ld without memory\n", refused, failures);
 }
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
-	(void)argc, (void)argv;
+	(void)argc;
+	(void)argv;
 	return atexit(say);
 }
 

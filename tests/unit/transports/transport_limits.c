@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../../testbed/transports/datagram/native/protocol.h"
+#include "../../../testbed/transports/datagram/native/core.h"
 
 #include "failing_malloc.h"
 
@@ -51,28 +51,28 @@ static uint64_t get(const uint8_t *at, int bytes)
 }
 
 /* Two cores that are connected, and what is on its way between them arrives at once. */
-static struct ltp *ends[2];
+static struct dg_core *ends[2];
 static uint64_t now, id; /* of the victim, which is the second one */
 static uint64_t lost; /* the number of a packet that does not arrive; 0: all do */
 
 static bool move(int from)
 {
 	static uint8_t datagram[70000];
-	struct ltp_packet packet;
+	struct dg_packet packet;
 
-	if (!ltp_output(ends[from], now, &packet))
+	if (!dg_output(ends[from], now, &packet))
 		return false;
 	memcpy(datagram, packet.header, packet.header_bytes);
 	if (packet.payload)
 		memcpy(datagram + packet.header_bytes, packet.payload, packet.payload_bytes);
-	if (packet.rank == 1 && datagram[1] != LTP_HELLO)
+	if (packet.rank == 1 && datagram[1] != DG_HELLO)
 		id = get(datagram + 8, 8);
 	if (packet.payload_bytes) {
 		require(packet.tag == (datagram[31] & 1 ? 32 : 0), "each packet has the tag of its message");
 		if (lost && get(datagram + 16, 8) == lost)
 			return true;
 	}
-	ltp_input(ends[!from], datagram, packet.header_bytes + packet.payload_bytes, now, now);
+	dg_input(ends[!from], datagram, packet.header_bytes + packet.payload_bytes, now, now);
 	return true;
 }
 
@@ -82,7 +82,7 @@ static void go_on(void)
 
 	while (moved)
 		for (e = 0, moved = 0; e < 2; e++) {
-			ltp_tick(ends[e], now);
+			dg_tick(ends[e], now);
 			moved |= move(e);
 		}
 	now += MS;
@@ -95,44 +95,49 @@ static void set_up(uint32_t segment)
 	now = MS;
 	lost = 0;
 	for (e = 0; e < 2; e++) {
-		const struct ltp_settings settings = { .rank = e, .ranks = 2, .segment = segment, .reorder = 3,
-						       .rtts_permille = 1500, .acks = 16, .silence_ns = 1ULL << 40,
-						       .seed = { 7, e + 1 } };
+		const struct dg_settings settings = { .rank = e,
+						      .ranks = 2,
+						      .segment = segment,
+						      .reorder = 3,
+						      .rtts_permille = 1500,
+						      .acks = 16,
+						      .silence_ns = 1ULL << 40,
+						      .seed = { 7, e + 1 } };
 
-		ends[e] = ltp_new(&settings);
+		ends[e] = dg_new(&settings);
 		require(!!ends[e], "there is memory for an end");
 	}
-	ltp_call(ends[0], 1, now);
+	dg_call(ends[0], 1, now);
 	go_on();
-	require(ltp_connected(ends[0], 1) && ltp_connected(ends[1], 0), "they are connected");
+	require(dg_connected(ends[0], 1) && dg_connected(ends[1], 0), "they are connected");
 	require(id, "the attacker knows the victim's id");
 }
 
 static void take_down(void)
 {
-	ltp_delete(ends[0]);
-	ltp_delete(ends[1]);
+	dg_delete(ends[0]);
+	dg_delete(ends[1]);
 }
 
 /* A datagram of the first end, which lies; what it costs the other one, with all that it says and does then. */
 static void lie(const char *what, uint8_t type, const uint8_t *rest, size_t bytes)
 {
 	static uint8_t datagram[70000];
-	struct ltp_packet packet;
+	struct dg_packet packet;
 	int said = 0;
 
-	memset(datagram, 0, LTP_HEADER);
-	datagram[0] = LTP_VERSION;
+	memset(datagram, 0, DG_HEADER);
+	datagram[0] = DG_VERSION;
 	datagram[1] = type;
-	put(datagram + 8, type == LTP_HELLO ? 0 : id, 8);
-	memcpy(datagram + LTP_HEADER, rest, bytes);
-	bytes += LTP_HEADER;
+	put(datagram + 8, type == DG_HELLO ? 0 : id, 8);
+	memcpy(datagram + DG_HEADER, rest, bytes);
+	bytes += DG_HEADER;
 	blocks = 0;
-	ltp_input(ends[1], datagram, bytes, now, now);
-	ltp_tick(ends[1], now);
-	while (said < 100 && ltp_output(ends[1], now, &packet))
+	dg_input(ends[1], datagram, bytes, now, now);
+	dg_tick(ends[1], now);
+	while (said < 100 && dg_output(ends[1], now, &packet))
 		said++;
-	ltp_next(ends[1], now);
+	dg_next(ends[1], now);
 	if (blocks > MOST_BLOCKS + 200 * bytes) {
 		fprintf(stderr, "%s: %zu bytes cost %lu basic blocks\n", what, bytes, blocks);
 		abort();
@@ -142,7 +147,7 @@ static void lie(const char *what, uint8_t type, const uint8_t *rest, size_t byte
 
 static void lie_data(uint64_t number, uint32_t message, uint64_t whole, uint64_t offset, uint32_t segment)
 {
-	uint8_t rest[LTP_DATA_HEADER - LTP_HEADER + 1400] = { 0 };
+	uint8_t rest[DG_DATA_HEADER - DG_HEADER + 1400] = { 0 };
 	uint32_t length = whole - offset < segment ? whole - offset : segment;
 
 	put(rest, number, 8);
@@ -151,22 +156,23 @@ static void lie_data(uint64_t number, uint32_t message, uint64_t whole, uint64_t
 	put(rest + 24, offset, 8);
 	put(rest + 40, segment, 2);
 	put(rest + 42, length, 2);
-	lie("DATA", LTP_DATA, rest, LTP_DATA_HEADER - LTP_HEADER + length);
+	lie("DATA", DG_DATA, rest, DG_DATA_HEADER - DG_HEADER + length);
 }
 
-static void lie_close(uint32_t message, uint64_t whole, uint64_t delivered, uint32_t first, uint32_t bytes, uint8_t bits)
+static void lie_close(uint32_t message, uint64_t whole, uint64_t delivered, uint32_t first, uint32_t bytes,
+		      uint8_t bits)
 {
-	uint8_t rest[LTP_CLOSE_HEADER - LTP_HEADER + 1400];
+	uint8_t rest[DG_CLOSE_HEADER - DG_HEADER + 1400];
 
 	memset(rest, bits, sizeof(rest));
-	memset(rest, 0, LTP_CLOSE_HEADER - LTP_HEADER);
+	memset(rest, 0, DG_CLOSE_HEADER - DG_HEADER);
 	put(rest + 4, message, 4);
 	put(rest + 8, whole, 8);
 	put(rest + 16, delivered, 8);
-	rest[24] = LTP_DEADLINE;
+	rest[24] = DG_DEADLINE;
 	put(rest + 26, bytes, 2);
 	put(rest + 28, first, 4);
-	lie("CLOSE", LTP_CLOSE, rest, LTP_CLOSE_HEADER - LTP_HEADER + bytes);
+	lie("CLOSE", DG_CLOSE, rest, DG_CLOSE_HEADER - DG_HEADER + bytes);
 }
 
 /* Work and memory are of the datagram's size, or bounded, whatever size it speaks of. */
@@ -197,11 +203,11 @@ static void costs(uint32_t segment)
 	for (i = 0; i < 300; i++) {
 		put(rest, i, 8);
 		put(rest + 8, segment, 2);
-		lie("HELLO", LTP_HELLO, rest, sizeof(rest));
-		lie("PING", LTP_PING, rest, 0);
-		lie("PONG", LTP_PONG, rest, 0);
-		lie("ACK", LTP_ACK, rest, 32);
-		lie("CLOSED", LTP_CLOSED, rest, 8);
+		lie("HELLO", DG_HELLO, rest, sizeof(rest));
+		lie("PING", DG_PING, rest, 0);
+		lie("PONG", DG_PONG, rest, 0);
+		lie("ACK", DG_ACK, rest, 32);
+		lie("CLOSED", DG_CLOSED, rest, 8);
 	}
 	require(allocated_bytes - before < MOST_RESERVED, "nothing else takes any");
 	take_down();
@@ -226,12 +232,12 @@ static void names(void)
 static void critical_ones(void)
 {
 	static uint8_t data[8 << 20];
-	struct ltp_packet packet;
+	struct dg_packet packet;
 
 	set_up(8);
-	require(!!ltp_send(ends[0], 1, 0, 0, sizeof(data), data, NULL, NULL, 0, now), "it is posted");
+	require(!!dg_send(ends[0], 1, 0, 0, sizeof(data), data, NULL, NULL, 0, now), "it is posted");
 	blocks = 0;
-	require(ltp_output(ends[0], now, &packet) && ltp_output(ends[0], now, &packet), "both leave");
+	require(dg_output(ends[0], now, &packet) && dg_output(ends[0], now, &packet), "both leave");
 	require(get(packet.header + 40, 8) == sizeof(data) - 8, "the last one is the second");
 	require(blocks < sizeof(data) / 8, "they are found by bytes of the bitmap");
 	take_down();
@@ -246,7 +252,7 @@ static void long_closes(void)
 	set_up(8);
 	for (first = 0; first < packets; first += 8 * 1024)
 		lie_close(0, 8 * packets, 8 * packets / 2, first, 1024, 0x55);
-	require(ltp_send(ends[1], 0, 0, 0, 8 * packets, NULL, NULL, NULL, 0, now) != NULL, "it may be posted then");
+	require(!!dg_send(ends[1], 0, 0, 0, 8 * packets, NULL, NULL, NULL, 0, now), "it may be posted then");
 	take_down();
 }
 
@@ -257,10 +263,10 @@ static void long_closes(void)
  */
 static unsigned long exchange(unsigned long number, uint64_t loses, bool keeps_failing)
 {
-	const struct ltp_close whole = { .fraction = 1, .lt_ns = -1, .after_ns = -1, .group = 1 };
-	const struct ltp_span critical = { 64 * 20, 1 };
+	const struct dg_closing_rule whole = { .fraction = 1, .lt_ns = -1, .after_ns = -1, .group = 1 };
+	const struct dg_span critical = { 64 * 20, 1 };
 	static uint8_t data[64 * PACKETS], tags[PACKETS], into[4][64 * PACKETS];
-	struct ltp_transfer *sent[4] = { NULL }, *received[4] = { NULL };
+	struct dg_transfer *sent[4] = { NULL }, *received[4] = { NULL };
 	unsigned long before = allocation_failures;
 	uint32_t i, tries, done;
 
@@ -279,28 +285,29 @@ static unsigned long exchange(unsigned long number, uint64_t loses, bool keeps_f
 
 			errno = 0;
 			if (!sent[i])
-				sent[i] = ltp_send(ends[from], !from, 0, i, sizeof(data), data, i & 1 ? tags : NULL,
-						   &critical, 1, now);
+				sent[i] = dg_send(ends[from], !from, 0, i, sizeof(data), data, i & 1 ? tags : NULL,
+						  &critical, 1, now);
 			require(sent[i] || errno == ENOMEM, "it is posted, or there is no memory");
 			errno = 0;
 			if (!received[i] && tries > 5)
-				received[i] = ltp_receive(ends[!from], from, 0, i, sizeof(data), into[i], &whole,
-							  &critical, 1, now);
+				received[i] = dg_receive(ends[!from], from, 0, i, sizeof(data), into[i], &whole,
+							 &critical, 1, now);
 			require(received[i] || tries <= 5 || errno == ENOMEM, "it is posted, or there is no memory");
 		}
 		go_on();
 		if (tries > 10)
 			lost = 0;
 		for (i = 0, done = 0; i < 4; i++)
-			done += (sent[i] && ltp_done(sent[i])) + (received[i] && ltp_done(received[i]));
+			done += (sent[i] && dg_done(sent[i])) + (received[i] && dg_done(received[i]));
 	}
-	fail_at = fail_every = 0;
+	fail_at = 0;
+	fail_every = 0;
 	require(done == 8, "every message ends");
 	for (i = 0; i < 4; i++) {
-		struct ltp_result result;
+		struct dg_result result;
 
-		ltp_result(received[i], &result);
-		require(result.reason == LTP_COMPLETE && !memcmp(into[i], data, sizeof(data)), "and is whole");
+		dg_result(received[i], &result);
+		require(result.reason == DG_COMPLETE && !memcmp(into[i], data, sizeof(data)), "and is whole");
 	}
 	take_down();
 	return allocation_failures - before;

@@ -34,36 +34,37 @@ from testbed.core.environment import IS_CHECKOUT, ROOT, cache_folder
 from testbed.core.errors import MachineError
 
 FOLDER = Path(__file__).parent
-FLAGS = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-fPIC", "-shared", "-pthread")
+# Bsymbolic: its files call each other, whatever else of these names the process has loaded.
+FLAGS = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-fPIC", "-shared", "-Wl,-Bsymbolic", "-pthread")
 BASELINE = {"x86_64": ("-march=x86-64",)}  # not what this machine has more
 NEVER = 2**64 - 1
-DATA_HEADER = 60  # LTP_DATA_HEADER
+DATA_HEADER = 60  # DG_DATA_HEADER
 KEY_BYTES, MAC_BYTES = 16, 8  # SIPHASH_KEY, SIPHASH_MAC
 UDP_IP_HEADERS = 28
 
 
-class Rule(Structure):
-    """``struct rule``."""
+class Congestion(Structure):
+    """``struct congestion_settings``."""
 
     _fields_ = (
-        ("name", c_uint32), ("step_permille", c_uint32), ("decrease_permille", c_uint32), ("first_permille", c_uint32),
+        ("control", c_uint32), ("step_permille", c_uint32), ("decrease_permille", c_uint32), ("first_permille", c_uint32),
         ("increase_wins", c_uint32), ("by_gradient", c_uint32), ("low_ns", c_uint64), ("high_ns", c_uint64),
     )  # fmt: skip
 
 
 class Settings(Structure):
-    """``struct ltp_settings``."""
+    """``struct dg_settings``."""
 
     _fields_ = (
         ("rank", c_uint32), ("ranks", c_uint32), ("segment", c_uint32), ("reorder", c_uint32), ("rtts_permille", c_uint32),
         ("acks", c_uint32), ("coalesce_ns", c_uint64), ("silence_ns", c_uint64), ("seed", c_uint64 * 2),
-        ("rule", Rule), ("control_tag", c_uint32),
+        ("congestion", Congestion), ("control_tag", c_uint32),
         ("offset_permille", c_uint32), ("slope_permille", c_uint32), ("discards", c_uint32),
     )  # fmt: skip
 
 
 class Close(Structure):
-    """``struct ltp_close``."""
+    """``struct dg_closing_rule``."""
 
     _fields_ = (
         ("tolerance", c_double), ("fraction", c_double), ("lt_ns", c_int64), ("after_ns", c_int64), ("group", c_uint64),
@@ -72,7 +73,7 @@ class Close(Structure):
 
 
 class Result(Structure):
-    """``struct ltp_result``."""
+    """``struct dg_result``."""
 
     _fields_ = (
         ("bytes", c_uint64), ("delivered", c_uint64), ("resent", c_uint64), ("first_ns", c_uint64), ("last_ns", c_uint64),
@@ -82,7 +83,7 @@ class Result(Structure):
 
 
 class Counters(Structure):
-    """``struct ltp_counters``."""
+    """``struct dg_counters``."""
 
     _fields_ = tuple(
         (name, c_uint64)
@@ -111,13 +112,13 @@ class OwnCounters(Structure):
 
 
 class Span(Structure):
-    """``struct ltp_span``."""
+    """``struct dg_span``."""
 
     _fields_ = (("offset", c_uint64), ("bytes", c_uint64))
 
 
 class Packet(Structure):
-    """``struct ltp_packet``."""
+    """``struct dg_packet``."""
 
     _fields_ = (
         ("rank", c_uint32), ("header_bytes", c_uint32), ("payload_bytes", c_uint32), ("tag", c_uint32),
@@ -162,24 +163,24 @@ _FUNCTIONS = {
     "means_of": (None, (c_char_p, c_uint64, c_uint32, c_uint32, c_int, POINTER(c_double))),
     # The state machine and the MAC alone, for tests.
     "siphash": (None, (c_char_p, c_char_p, c_size_t, c_char_p)),
-    "ltp_new": (c_void_p, (POINTER(Settings),)),
-    "ltp_delete": (None, (c_void_p,)),
-    "ltp_call": (None, (c_void_p, c_uint32, c_uint64)),
-    "ltp_connected": (c_int, (c_void_p, c_uint32)),
-    "ltp_send": (c_void_p, (*_SENDS, *_TAGS, *_CRITICAL, c_uint64)),
-    "ltp_receive": (c_void_p, (*_SENDS, POINTER(Close), *_CRITICAL, c_uint64)),
-    "ltp_result": (None, (c_void_p, POINTER(Result))),
-    "ltp_holes": (c_size_t, (c_void_p, POINTER(Span), c_size_t)),
-    "ltp_release": (None, (c_void_p, c_void_p)),
-    "ltp_input": (c_int, (c_void_p, c_char_p, c_size_t, c_uint64, c_uint64)),
-    "ltp_marked": (None, (c_void_p, c_uint32)),
-    "ltp_output": (c_int, (c_void_p, c_uint64, POINTER(Packet))),
-    "ltp_next": (c_uint64, (c_void_p, c_uint64)),
-    "ltp_tick": (None, (c_void_p, c_uint64)),
-    "ltp_gone": (None, (c_void_p, c_uint32)),
-    "ltp_end": (None, (c_void_p, c_uint32)),
-    "ltp_is_gone": (c_int, (c_void_p, c_uint32)),
-    "ltp_read": (None, (c_void_p, c_uint32, POINTER(Counters))),
+    "dg_new": (c_void_p, (POINTER(Settings),)),
+    "dg_delete": (None, (c_void_p,)),
+    "dg_call": (None, (c_void_p, c_uint32, c_uint64)),
+    "dg_connected": (c_int, (c_void_p, c_uint32)),
+    "dg_send": (c_void_p, (*_SENDS, *_TAGS, *_CRITICAL, c_uint64)),
+    "dg_receive": (c_void_p, (*_SENDS, POINTER(Close), *_CRITICAL, c_uint64)),
+    "dg_result": (None, (c_void_p, POINTER(Result))),
+    "dg_holes": (c_size_t, (c_void_p, POINTER(Span), c_size_t)),
+    "dg_release": (None, (c_void_p, c_void_p)),
+    "dg_input": (c_int, (c_void_p, c_char_p, c_size_t, c_uint64, c_uint64)),
+    "dg_marked": (None, (c_void_p, c_uint32)),
+    "dg_output": (c_int, (c_void_p, c_uint64, POINTER(Packet))),
+    "dg_next": (c_uint64, (c_void_p, c_uint64)),
+    "dg_tick": (None, (c_void_p, c_uint64)),
+    "dg_gone": (None, (c_void_p, c_uint32)),
+    "dg_end": (None, (c_void_p, c_uint32)),
+    "dg_is_gone": (c_int, (c_void_p, c_uint32)),
+    "dg_read": (None, (c_void_p, c_uint32, POINTER(Counters))),
 }
 
 

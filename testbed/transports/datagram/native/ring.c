@@ -129,7 +129,8 @@ struct ring *ring_open(int socket, int wake, size_t longest)
 
 	if (!ring)
 		return NULL;
-	ring->shared = ring->entries = MAP_FAILED;
+	ring->shared = MAP_FAILED;
+	ring->entries = MAP_FAILED;
 	ring->free = MAP_FAILED;
 	ring->buffers = MAP_FAILED;
 	ring->taken = -1;
@@ -302,7 +303,9 @@ bool ring_take(struct ring *ring, struct ring_event *event)
 		}
 		if (done.user_data >= OF_SEND && done.res < 0) {
 			*event = (struct ring_event){
-				.kind = RING_FAILED, .number = done.user_data - OF_SEND, .error = -done.res,
+				.kind = RING_FAILED,
+				.number = done.user_data - OF_SEND,
+				.error = -done.res,
 			};
 			return true;
 		}

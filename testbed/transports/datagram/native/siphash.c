@@ -45,8 +45,8 @@ static void absorb(struct state *s, uint64_t word)
 void siphash(const uint8_t *key, const uint8_t *data, size_t bytes, uint8_t *mac)
 {
 	uint64_t low = little(key, 8), high = little(key + 8, 8), value;
-	struct state s = { low ^ 0x736f6d6570736575, high ^ 0x646f72616e646f6d,
-			   low ^ 0x6c7967656e657261, high ^ 0x7465646279746573 };
+	struct state s = { low ^ 0x736f6d6570736575, high ^ 0x646f72616e646f6d, low ^ 0x6c7967656e657261,
+			   high ^ 0x7465646279746573 };
 	size_t at, i;
 
 	for (at = 0; at + 8 <= bytes; at += 8)

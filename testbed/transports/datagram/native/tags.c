@@ -5,7 +5,10 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The mean of each packet's numbers, of 4 or 8 bytes, by their absolute value unless signed; what is none counts as 0. */
+/*
+ * The mean of each packet's numbers, of 4 or 8 bytes, by their absolute value unless signed; what is none
+ * counts as 0.
+ */
 void means_of(const uint8_t *data, uint64_t bytes, uint32_t segment, uint32_t element, int with_sign, double *means);
 
 void means_of(const uint8_t *data, uint64_t bytes, uint32_t segment, uint32_t element, int with_sign, double *means)
