@@ -17,7 +17,6 @@ from pathlib import Path
 
 import numpy as np
 
-from testbed.core import options
 from testbed.core.placing import Gpu, Request
 from testbed.models.contention import Model
 from testbed.planning import published_mix
@@ -75,10 +74,10 @@ def sizes(largest: int, schedulers: Sequence[str]) -> None:
 
 def planned(name: str, requests: Sequence[Request], gpus: tuple[Gpu, ...]) -> tuple[float, int]:
     """CPU time in s, and how many schedules were evaluated."""
-    module, begun = job.find(name.partition(":")[0]), time.process_time()
+    (module, chosen), begun = job.parse(name), time.process_time()
     assigned = module.schedule(
         requests, Cluster({"s1": gpus}, lambda _job: ["s1"]), Model(published_mix.RATE_BPS),
-        options.parse(module.Options, name), seed=1,
+        chosen, seed=1,
     )  # fmt: skip
     return time.process_time() - begun, assigned.trials
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from testbed.core import builtin_transport, system_text
 from testbed.core.runs.load import LoadError, Run
 from testbed.models import learning
 from testbed.models.compression import Compressed, largest, rounded
@@ -235,8 +236,8 @@ def _rows(run: Run) -> Iterator[dict[str, Any]]:
 
 def _trainings(run: Run) -> list[Training]:
     job = run.jobs[0]
-    name, _, options = job.transport.partition(":")
-    if job.by_tcp and not options:
+    name = system_text.name_of(job.transport)
+    if builtin_transport.plain(job.transport):
         return [Training(f"{run.system} waits", "waits")]
     if job.by_tcp:  # a share of the bytes
         return [

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from testbed import transports
+from testbed.core import system_text
 from testbed.core.runs.load import LoadError, Run
 from testbed.models.statistics import geometric_mean, log_interval, pairs, ratio_ends
 from testbed.report import drawing, phases, style
@@ -315,15 +316,15 @@ def _row(run: Run) -> dict[str, Any]:
 
 def _part(run: Run) -> str:
     """What of MLT a run has, by the options of its transport."""
-    name, _, told = run.jobs[0].transport.partition(":")
-    options = dict(word.partition("=")[::2] for word in told.split(","))
+    part = system_text.part(run.jobs[0].transport)
+    options = dict(part.options)
     if run.jobs[0].by_tcp:
         if transports.parse(run.jobs[0].transport).options.send_fraction < 1:
             return SPRAYED_SHARE if run.jobs[0].routers_spray else SHARE
         if not run.jobs[0].cc.traits.needs_marks:
             return UNMARKED
         return SPRAYED_TCP if run.jobs[0].routers_spray else "BytePS"
-    if (whole := name.upper()) in PARTS:
+    if (whole := part.name.upper()) in PARTS:
         return whole
     if options.get("parameters") == "whole":
         return KEPT

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from testbed.core import system_text
 from testbed.core.runs import measured
 from testbed.core.runs.load import Experiment, LoadError, Run
 from testbed.core.runs.plan import JobPlan
@@ -91,14 +92,14 @@ def _table(study: Study) -> pd.DataFrame:
 
 def _rows(experiment: Experiment, run: Run) -> pd.DataFrame:
     """An iteration of all jobs: the mean of how long each took, its slowest worker's time."""
-    name, _, options = run.jobs[0].transport.partition(":")
+    part = system_text.part(run.jobs[0].transport)
     took = run.iterations.assign(s=run.iterations["end_s"] - run.iterations["start_s"])
     took = took.groupby(["job", "iteration"])["s"].max().reset_index()
     alone = measured.isolated_s(experiment, run)
     yardstick = {job.job: _ideal_s(job) if alone is None else float(alone[job.job]) for job in run.jobs}
     ratio = (took["s"] / took["job"].map(yardstick)).groupby(took["iteration"]).mean()
     return pd.DataFrame({
-        "system": run.system, "role": run.role, "kind": name, "by_f": any(word.startswith("f=") for word in options.split(",")), "seed": run.seed,
+        "system": run.system, "role": run.role, "kind": part.name, "by_f": "f" in dict(part.options), "seed": run.seed,
         "iteration": ratio.index, "ratio": ratio.to_numpy(),
     })  # fmt: skip
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from testbed.core import builtin_transport
+from testbed.core import builtin_transport, system_text
 from testbed.core.runs.load import LoadError, Run
 from testbed.models.statistics import geometric_mean, log_interval, pairs, ratio_ends
 from testbed.report import drawing, phases, style
@@ -160,7 +160,7 @@ def draw(study: Study, out: Path) -> list[Path]:
 
 
 def _older(cell: Cell) -> bool:
-    return cell.system.partition(":")[0].upper() == OLDER
+    return system_text.name_of(cell.system).upper() == OLDER
 
 
 def _model(trace: str) -> str:

@@ -6,7 +6,7 @@ lack (``dctcp``). One of your own is named by its file: ``./mine.bpf.c`` (host) 
 ``./tcp_mine.c`` (uml). ``a+b``: the jobs of one run use them in turn.
 
 What is known of each (base, role, traits, parameters) stands in a file of this folder, one a family; of your own
-what its file declares (`_declared`).
+what its file declares (`_says`).
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ import msgspec
 
 from testbed import congestion
 from testbed.congestion.family import Family, Parameter
+from testbed.core import options, system_text
 from testbed.core.environment import ROOT
 from testbed.core.errors import RequestError
 from testbed.core.input_files import is_file
-from testbed.core.options import Integer
+from testbed.core.options import Declared, Integer, OneOf
 from testbed.core.runs.plan import CongestionControl, Traits
+from testbed.core.system_text import Part
 from testbed.core.text import quoted
 
 KERNEL = Path(ROOT) / "kernel"
@@ -91,14 +93,15 @@ def built_in(config: Path = USER_MODE_CONFIG) -> tuple[str, ...]:
 
 
 def parse(spec: str, preset: str = "paper") -> CongestionControl:
-    """Read ``name`` or ``name:parameter=value,…``, with this ``preset`` if it has one and names none; raises `RequestError`."""
-    name, _, rest = spec.partition(":")
-    items = [item for item in rest.split(",") if item]
-    keys = [item.partition("=")[0] for item in items]
-    if twice := [key for key in keys if keys.count(key) > 1]:
-        raise RequestError(f"{quoted(spec)}: {quoted(twice[0])} is given twice. Give it once.")
+    """As `read`, of a text."""
+    return read(system_text.part(spec), preset)
+
+
+def read(part: Part, preset: str = "paper") -> CongestionControl:
+    """A congestion control with its parameters, and this ``preset`` if it has one and names none; raises `RequestError`."""
+    name = part.name
     if name.endswith(".c"):
-        return _own(spec, name, items)
+        return _own(part)
     family = families().get(name)
     if family is None:
         raise RequestError(
@@ -106,58 +109,36 @@ def parse(spec: str, preset: str = "paper") -> CongestionControl:
             f"kernel's own it knows {', '.join(sorted(families().keys() - set(names())))}; one of your own is named by its "
             "file: ./mine.bpf.c (host) or ./tcp_mine.c (uml). Schedulers, such as cassini, are in docs/baselines.md."
         )
-    known = {parameter.name: parameter for parameter in family.parameters}
-    constants: dict[str, int] = {}
-    chosen, items = _expanded(family, items, spec, preset)
-    for item in items:
-        key, equals, text = item.partition("=")
-        if not known:
-            raise RequestError(
-                f"{name} is the kernel's own and takes no parameters here; found {quoted(item)} in {quoted(spec)}"
-            )
-        if key not in known or not equals:
-            raise RequestError(
-                f"{quoted(item)} in {quoted(spec)} is not a parameter of {name}; there are "
-                f"{', '.join(f'{p.name} ({p.meaning}; default {p.default})' for p in known.values())}"
-                f"{', and preset: ' * bool(family.presets)}{', '.join(family.presets)}."
-            )
-        constants[known[key].constant] = _value(known[key], text, spec)
-    return CongestionControl(spec, name, constants, None, family.role, family.base, family.traits, chosen)
+    chosen, constants = _constants(name, part, preset)
+    return CongestionControl(str(part), name, dict(constants), None, family.role, family.base, family.traits, chosen)
 
 
-def _expanded(family: Family, items: list[str], spec: str, usual: str) -> tuple[str | None, list[str]]:
-    """The preset taken (the ``usual`` one, if none is named), and ``items`` after its own, since they say more than it does."""
-    wanted = [item.removeprefix("preset=") for item in items if item.startswith("preset=")]
-    if not wanted and usual in family.presets:
-        wanted = [usual]
-    if not wanted or not family.parameters:
-        return None, items
-    stated = [item for item in items if not item.startswith("preset=")]
-    if wanted[0] not in family.presets:
-        raise RequestError(
-            f"{quoted(wanted[0])} in {quoted(spec)} is not a preset of {family.name}; there are {', '.join(family.presets)}."
-        )
-    preset = family.presets[wanted[0]]
-    if preset.asks and not any(item.startswith(f"{preset.asks}=") for item in stated):
-        raise RequestError(
-            f"preset={wanted[0]} in {quoted(spec)} knows no {preset.asks}, which its flows are told: add {preset.asks}=…"
-        )
-    return wanted[0], [*(f"{key}={value}" for key, value in preset.values.items()), *stated]
+def declared(family: Family) -> tuple[Declared, ...]:
+    """What may be written behind the name of a congestion control."""
+    presets = Declared("preset", f"one of {', '.join(family.presets)}: parameters by one word", OneOf(*family.presets))
+    return (*(parameter.declared for parameter in family.parameters), *([presets] if family.presets else []))
 
 
 @cache  # read once, whichever job or run asks again
-def _value(parameter: Parameter, text: str, spec: str) -> int:
-    try:
-        value = parameter.read(text)
-    except (ValueError, OverflowError) as error:
-        raise RequestError(f"{parameter.name} in {quoted(spec)}: {error}") from error
-    if not parameter.lowest <= value <= parameter.highest:
-        raise RequestError(f"{parameter.name} in {quoted(spec)} is out of range")
-    return value
+def _constants(name: str, part: Part, usual: str) -> tuple[str | None, Mapping[str, int]]:
+    """The preset taken (the ``usual`` one, if none is named), and its constants under those that ``part`` gives."""
+    family = families()[name]
+    given = options.read(declared(family), part)
+    chosen: str | None = given.pop("preset", usual if usual in family.presets else None)
+    if chosen is not None:
+        preset = family.presets[chosen]
+        if preset.asks and preset.asks not in given:
+            raise RequestError(
+                f"preset={chosen} in {quoted(part)} knows no {preset.asks}, which its flows are told: add {preset.asks}=…"
+            )
+        given = options.read(declared(family), Part(name, tuple(preset.values.items()))) | given
+    constants = {one.name: one.constant for one in family.parameters}
+    return chosen, {constants[key]: value for key, value in given.items()}
 
 
-def _own(spec: str, path: str, items: list[str]) -> CongestionControl:
+def _own(part: Part) -> CongestionControl:
     """One from a file. Parameters that MLTCP has too are written as MLTCP's, others are whole numbers."""
+    spec, path = str(part), part.name
     file = Path(path)
     name = own_name(file)
     if name is None:
@@ -167,23 +148,22 @@ def _own(spec: str, path: str, items: list[str]) -> CongestionControl:
         )
     if not is_file(file):
         raise RequestError(f"there is no file {quoted(path)}; a congestion control of your own is named by its path.")
-    constants: dict[str, int] = {}
-    for item in items:
-        key, _, text = item.partition("=")
-        if key in parameters():
-            constants[parameters()[key].constant] = _value(parameters()[key], text, spec)
-            continue
-        try:
-            constants[key] = WHOLE(text)
-        except ValueError as error:
-            raise RequestError(
-                f"{quoted(item)} in {quoted(spec)}: a parameter of your own is a whole number"
-            ) from error
-    base, traits = _declared(file)
+    known = {key: one for one in parameters().values() for key in one.declared.names}
+    taken = dict.fromkeys(known[key].declared if key in known else Declared(key, "", _whole) for key, _ in part.options)
+    values = options.read(tuple(taken), part)
+    constants = {known[key].constant if key in known else key: value for key, value in values.items()}
+    base, traits = _says(file)
     return CongestionControl(spec, name, constants, str(file.resolve()), "treatment", base, traits)
 
 
-def _declared(file: Path) -> tuple[str | None, Traits]:
+def _whole(text: str) -> int:
+    try:
+        return WHOLE(text)
+    except ValueError as error:
+        raise ValueError(f"{error}. A parameter of your own is a whole number") from error
+
+
+def _says(file: Path) -> tuple[str | None, Traits]:
     """What a file of one's own says of itself in a comment, ``testbed: base=reno needs_marks``; nothing else is assumed."""
     with file.open(errors="replace") as text:
         found = DECLARED.search(text.read(LONGEST_BYTES))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from testbed.congestion.curves import ONE
 from testbed.core import options
 from testbed.core.runs.plan import Role, Traits
+from testbed.core.text import shown
 from testbed.core.units import Duration, Quantity
 
 
@@ -22,6 +23,19 @@ class Parameter:
     lowest: int
     highest: int
     default: str
+    alias: str = ""  # another name, which help leaves out
+
+    @property
+    def declared(self) -> options.Declared:
+        """As an option behind the name of its congestion control."""
+        return options.Declared(self.name, f"{self.meaning}; default {self.default}", self.value, self.alias)
+
+    def value(self, text: str) -> int:
+        """Its constant for a text; raises `ValueError`."""
+        value = self.read(text)
+        if not self.lowest <= value <= self.highest:
+            raise ValueError(f"{shown(text)} is out of range")
+        return value
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from testbed.core import system_text
+
 TCP = "tcp"
 
 
 def by_kernel(transport: str) -> bool:
     """Whether the kernel carries its bytes, and counts them: TCP, plain or with options."""
-    return transport.partition(":")[0] == TCP
+    return system_text.name_of(transport) == TCP
 
 
 def plain(transport: str) -> bool:
@@ -17,5 +19,4 @@ def plain(transport: str) -> bool:
 
 def routers_spray(transport: str) -> bool:
     """Whether routers send its packets over all equal paths in turn, as ``tcp:spray=on`` asks."""
-    options = transport.partition(":")[2].split(",")
-    return by_kernel(transport) and ("spray=on" in options or "spray=yes" in options)
+    return by_kernel(transport) and dict(system_text.part(transport).options).get("spray") in ("on", "yes")

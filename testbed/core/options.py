@@ -1,20 +1,23 @@
 """Options behind a name (``cassini:step=2,over=cubic``), declared by the frozen dataclass that holds them.
 
 A module that takes options has ``Options``, every field made by `option`: its default, what it means, and how its
-text is read. From these follow the parser and the help. There is one reader for each type: `Integer`, `Number`, `Fraction`, `OneOf`,
-`Boolean`, `Time`, `Bytes`, `Name`. A reader raises `ValueError` for a text that is no value of its type.
+text is read. From these follow the help and the typed values. `testbed.core.system_text` takes the text apart, and `read` is the one reader of
+its pairs. There is one reader for each type: `Integer`, `Number`, `Fraction`, `OneOf`, `Position`, `Boolean`, `Time`, `Seconds`, `Bytes`,
+`Name`. A reader raises `ValueError` for a text that is no value of its type.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
-from dataclasses import Field, dataclass, field, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
+from testbed.core import system_text
 from testbed.core.errors import RequestError
-from testbed.core.text import quoted, shown
+from testbed.core.system_text import Part
+from testbed.core.text import closest, quoted, shown
 from testbed.core.units import Duration, Size, parse_fraction
 
 T = TypeVar("T")
@@ -30,38 +33,72 @@ def option(default: T, meaning: str, read: Callable[[str], T], *, alias: str = "
     return made
 
 
+@dataclass(frozen=True)
+class Declared:
+    """One option: its name, what it means, how its text is read, and another name, which help leaves out."""
+
+    name: str
+    meaning: str
+    read: Callable[[str], Any]
+    alias: str = ""
+
+    @property
+    def names(self) -> set[str]:
+        """What may be written in front of ``=``."""
+        return {self.name, self.alias} - {""}
+
+
+def declared(options: type[Any]) -> tuple[Declared, ...]:
+    """The options of a dataclass whose fields `option` made."""
+    return tuple(Declared(one.name, **one.metadata) for one in fields(options))
+
+
 def parse(options: type[T], text: str) -> T:
-    """Read the options of ``text``, which is ``name`` or ``name:option=value,…``; raises `OptionError`."""
-    name, _, rest = text.partition(":")
-    known = {one.name: one for one in _fields(options)}
-    aliases = {alias: one.name for one in _fields(options) if (alias := one.metadata["alias"])}
+    """Read the options of ``text``, which is ``name`` or ``name:option=value,…``; raises `RequestError`."""
+    return options(**read(declared(options), system_text.part(text)))
+
+
+def read(options: Sequence[Declared], part: Part) -> dict[str, Any]:
+    """The values that ``part`` gives ``options``, by name; raises `OptionError`."""
+    known = {name: one for one in options for name in one.names}
     values: dict[str, Any] = {}
-    for item in filter(None, rest.split(",")):
-        key, equals, value = item.partition("=")
-        key = aliases.get(key, key)
-        if key not in known or not equals or key in values:
-            has = f" (once each): {meanings(options)}" if known else ", which has none"
-            raise OptionError(f"{quoted(item)} in {quoted(text)} is no option of {name}{has}")
+    for key, text in part.options:
+        one = known.get(key)
+        if one is None:
+            raise unknown(f"{key}={text}", part, options)
+        if one.name in values:
+            raise OptionError(f"{one.name} in {quoted(part)}: it is given twice. Give it once.")
         try:
-            values[key] = known[key].metadata["read"](value)
-        except (ValueError, ZeroDivisionError) as error:
-            raise OptionError(f"{key} in {quoted(text)}: {error}") from error
-    return options(**values)
+            values[one.name] = one.read(text)
+        except (ValueError, ZeroDivisionError, OverflowError) as error:
+            raise OptionError(f"{key} in {quoted(part)}: {error}") from error
+    return values
 
 
-def names(options: type[Any]) -> set[str]:
+def unknown(item: str, part: Part, options: Sequence[Declared]) -> OptionError:
+    """What is wrong with an option that a name does not have, and what to write instead."""
+    what = f"{quoted(item)} in {quoted(part)} is no option of {part.name}"
+    if not options:
+        return OptionError(f"{what}, which takes no parameters. Leave it out.")
+    close = closest(item.partition("=")[0], [one.name for one in options])
+    if close is not None:
+        return OptionError(f"{what}. Did you mean {meanings([one for one in options if one.name == close])}?")
+    return OptionError(f"{what}. It has {meanings(options)}.")
+
+
+def names(options: Sequence[Declared]) -> set[str]:
     """What may be written in front of ``=``: every option, and its alias."""
-    return {name for one in _fields(options) for name in (one.name, one.metadata["alias"]) if name}
+    return {name for one in options for name in one.names}
 
 
 def effective(options: Any) -> dict[str, str]:
     """Every option with the value that it has, as written or by default."""
-    return {one.name: str(getattr(options, one.name)) for one in _fields(type(options))}
+    return {one.name: str(getattr(options, one.name)) for one in declared(type(options))}
 
 
-def meanings(options: type[Any]) -> str:
+def meanings(options: Sequence[Declared]) -> str:
     """Every option and what it means, in one line."""
-    return ", ".join(f"{one.name} ({one.metadata['meaning']})" for one in _fields(options))
+    return ", ".join(f"{one.name} ({one.meaning})" for one in options)
 
 
 _INTEGER = re.compile(r"[+-]?\d{1,30}", re.ASCII)
@@ -136,15 +173,17 @@ class OneOf:
 
 @dataclass(frozen=True)
 class Position:
-    """One of some words, as its number."""
+    """One of some words, as its number; aliases as those of `OneOf`."""
 
     words: tuple[str, ...]
+    aliases: tuple[tuple[str, str], ...] = ()
 
-    def __init__(self, *words: str) -> None:
+    def __init__(self, *words: str, **aliases: str) -> None:
         object.__setattr__(self, "words", words)
+        object.__setattr__(self, "aliases", tuple(aliases.items()))
 
     def __call__(self, text: str) -> int:
-        return self.words.index(OneOf(*self.words)(text))
+        return self.words.index(OneOf(*self.words, **dict(self.aliases))(text))
 
 
 @dataclass(frozen=True)
@@ -187,7 +226,3 @@ class Name:
         if not text.strip():
             raise ValueError("the value is empty")
         return text
-
-
-def _fields(options: type[Any]) -> tuple[Field[Any], ...]:
-    return fields(options)

@@ -42,12 +42,17 @@ def file_name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "_", text).lstrip("._-")[:64] or "unnamed"
 
 
-def did_you_mean(name: str, known: Collection[str], otherwise: str) -> str:
-    """The known name that is closest to ``name``, as a question; ``otherwise`` if none is close."""
+def closest(name: str, known: Collection[str]) -> str | None:
+    """The known name that is closest to ``name``; None if none is close."""
     import difflib  # noqa: PLC0415  # names are seldom wrong, and workers inside emulated hosts import this module
 
-    close = difflib.get_close_matches(name[:LONGEST], known, 1)
-    return f"Did you mean {close[0]!r}?" if close else otherwise
+    return next(iter(difflib.get_close_matches(name[:LONGEST], known, 1)), None)
+
+
+def did_you_mean(name: str, known: Collection[str], otherwise: str) -> str:
+    """The known name that is closest to ``name``, as a question; ``otherwise`` if none is close."""
+    close = closest(name, known)
+    return otherwise if close is None else f"Did you mean {close!r}?"
 
 
 def count(number: object, noun: str, plural: str = "") -> str:

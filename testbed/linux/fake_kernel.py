@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from testbed.core import system_text
 from testbed.core.runs.plan import CongestionControl
 from testbed.linux.kernel import Addressing
 from testbed.linux.queues import tbf, turns
@@ -141,7 +142,7 @@ class Recording:
         return self._constants[spec]
 
     def name(self, spec: str) -> str:
-        return spec.split(":", maxsplit=1)[0]
+        return system_text.name_of(spec)
 
     def allow(self, spec: str) -> None:
         self.calls.append(("allow", spec, None))

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 import msgspec
 from mininet.topo import Topo
 
-from testbed.core import options
 from testbed.core.errors import RequestError
 from testbed.core.placing import After, Assignment, At, Gpu, Request
 from testbed.core.runs.plan import Life
@@ -51,8 +50,7 @@ def give(topo: Topo, requests: Sequence[Request], how: str, model: Model, seed: 
             f"topo: job {large.job} asks for {large.gpus} GPUs, and there are {len(cluster.gpus)} in all; give the topology more "
             "(`cluster,8,8`, `star,4,8`, docs/topologies.md), or the job fewer"
         )
-    module = job.find(how.partition(":")[0])
-    chosen = options.parse(module.Options, how)
+    module, chosen = job.parse(how)
     assigned = online.schedule(module, requests, cluster, model, chosen, seed=seed)
     if stopped := next((one for one in assigned.jobs if one.stints), None):
         raise RequestError(

@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from testbed.core import options
 from testbed.core.errors import RequestError
 from testbed.core.placing import Gpu, Metrics, Request
 from testbed.core.runs.schedules import Asked, Jobs, Setting
@@ -35,9 +34,8 @@ class Carried:
 
 def carry_out(scheduler: str, requests: Sequence[Request], gpus: tuple[Gpu, ...], model: Model, seed: int) -> Carried:
     """A schedule by ``scheduler`` (name and options) under equation 8; raises `RequestError`."""
-    module = job_schedulers.find(scheduler.partition(":")[0])
+    module, chosen = job_schedulers.parse(scheduler)
     cluster = Cluster({"s1": gpus}, lambda _job: ["s1"])
-    chosen = options.parse(module.Options, scheduler)
     assigned = online.schedule(module, requests, cluster, model, chosen, seed=seed)
     servers = Servers(gpus)
     given, policy = follow(assigned, requests, servers)

@@ -10,6 +10,7 @@ from math import nan
 import numpy as np
 import pandas as pd
 
+from testbed.core import system_text
 from testbed.core.runs.load import LoadError, Run
 from testbed.models import learning, ring
 
@@ -106,7 +107,7 @@ def _missing(run: Run, rounds: pd.Series[int]) -> pd.Series[float]:
 
 def model(run: Run) -> str:
     """What its job learns, without options; empty: nothing."""
-    return (run.jobs[0].trains or "").partition(":")[0]
+    return system_text.name_of(run.jobs[0].trains or "")
 
 
 def described(run: Run) -> str:
@@ -132,8 +133,7 @@ def loses(run: Run) -> bool:
 
 def follows(run: Run) -> bool:
     """Whether the share that its transport lets be missing follows the rounds."""
-    options = run.jobs[0].transport.partition(":")[2].split(",")
-    return any(option.startswith("tolerance=phase:") for option in options)
+    return dict(system_text.part(run.jobs[0].transport).options).get("tolerance", "").startswith("phase:")
 
 
 def spans(text: object) -> Spans:

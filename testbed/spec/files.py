@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed import registry
-from testbed.core import toml
+from testbed.core import system_text, toml
 from testbed.core.errors import RequestError, VirtualTimeOnlyError, within
 from testbed.core.input_files import is_file, read_text
 from testbed.core.text import quoted, shown
@@ -133,7 +133,7 @@ def _from_here(fields: Fields, folder: Path) -> Fields:
     def placed(value: Any) -> Any:
         if isinstance(value, list):
             return [placed(each) for each in value]
-        mine = isinstance(value, str) and (not job.is_named(value) or registry.is_file_name(value.partition(":")[0]))
+        mine = isinstance(value, str) and (not job.is_named(value) or registry.is_file_name(system_text.name_of(value)))
         return str(folder / value) if mine else value
 
     if "scheduler" in fields:

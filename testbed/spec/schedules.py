@@ -19,17 +19,16 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from testbed.core import toml
+from testbed.core import options, system_text, toml
 from testbed.core.errors import RequestError, within
 from testbed.core.input_files import read_text
 from testbed.core.runs.schedules import Asked, Setting
-from testbed.core.text import shown
+from testbed.core.text import quoted, shown
 from testbed.schedulers import job
 from testbed.spec import files
 
@@ -131,19 +130,19 @@ def _check_few(setting: Setting, asked: Asked) -> None:
 
 def _check_options(given: str, schedulers: Sequence[str]) -> None:
     names = {name for text in schedulers for name in _options_of(text)}
-    for item in filter(None, given.split(",")):
-        if item.partition("=")[0] not in names:
-            raise RequestError(f"options: no scheduler of these has {shown(item, 100)}")
+    for key, _ in system_text.pairs(given):
+        if key not in names:
+            raise RequestError(f"options: no scheduler of these has {quoted(key)}.")
 
 
 def with_options(scheduler: str, given: str) -> str:
     """``scheduler`` as typed, and with what of the options ``given`` it has."""
-    has = [item for item in given.split(",") if item.partition("=")[0] in _options_of(scheduler)]
-    return scheduler + (":" if has and ":" not in scheduler else "," if has else "") + ",".join(has)
+    has = [pair for pair in system_text.pairs(given) if pair[0] in _options_of(scheduler)]
+    return str(system_text.part(scheduler).having(has))
 
 
 def _options_of(scheduler: str) -> set[str]:
     """The names of a scheduler's options; none if it is a file."""
     if not job.is_named(scheduler):
         return set()
-    return {one.name for one in fields(job.find(scheduler.partition(":")[0]).Options)}
+    return options.names(options.declared(job.find(system_text.name_of(scheduler)).Options))

@@ -1,4 +1,4 @@
-"""``[[system]]``: what is compared as a table of an experiment's file; `testbed.spec.systems` reads the text that it comes to.
+"""``[[system]]``: what is compared as a table of an experiment's file, which becomes a `SystemText`.
 
 ::
 
@@ -19,8 +19,9 @@ from typing import Any
 import msgspec
 
 from testbed import transports
-from testbed.core import builtin_transport
+from testbed.core import builtin_transport, system_text
 from testbed.core.errors import RequestError
+from testbed.core.system_text import Part, SystemText
 from testbed.core.text import quoted
 from testbed.spec.systems import PLAIN
 
@@ -40,14 +41,16 @@ class SystemTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     role: str | None = None
     preset: str | None = None
 
-    def text(self) -> str:
-        """As after ``--system``; raises `RequestError` for parts that do not go together."""
-        own = {name: value for name in ("label", "role") if (value := getattr(self, name)) is not None}
+    def typed(self) -> SystemText:
+        """As typed after ``--system``; raises `RequestError` for parts that do not go together."""
+        return SystemText(self._parts(), self.label, self.role)
+
+    def _parts(self) -> tuple[Part, ...]:
         controls = (self.congestion,) if isinstance(self.congestion, str) else self.congestion or ()
         if self.flow_scheduler is not None:
             if controls or self.congestion_options or self.transport != builtin_transport.TCP or self.transport_options:
                 raise RequestError("a flow scheduler decides for all jobs. Leave out congestion and transport.")
-            return _joined(self.flow_scheduler, self.flow_scheduler_options | own)
+            return (_part(self.flow_scheduler, self.flow_scheduler_options),)
         if self.flow_scheduler_options:
             raise RequestError(
                 'flow_scheduler_options: there is no flow_scheduler. Name one, as in flow_scheduler = "unfair".'
@@ -59,7 +62,7 @@ class SystemTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 )
             preset = {} if self.preset is None else {"preset": self.preset}
             options = self.congestion_options | preset | self.transport_options
-            return "+".join([*(_joined(one, options) for one in controls[:-1]), _joined(controls[-1], options | own)])
+            return tuple(_part(one, options) for one in controls)
         if len(controls) > 1 or self.congestion_options or self.preset is not None:
             raise RequestError(
                 f"congestion: {self.transport} takes one congestion control without options, for what it sends by TCP."
@@ -70,7 +73,7 @@ class SystemTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if "broadcast" not in {one.name for one in dataclasses.fields(transports.find(name).Options)}:
                 raise RequestError(f"congestion: {quoted(self.transport)} sends nothing by TCP. Leave it out.")
             options.setdefault("broadcast", f"tcp:{controls[0]}")
-        return _joined(self.transport, options | own)
+        return (_part(self.transport, options),)
 
 
 def texts(systems: Any) -> Any:
@@ -82,20 +85,13 @@ def texts(systems: Any) -> Any:
 
 def _text(table: dict[str, Any], number: int) -> str:
     try:
-        return msgspec.convert(table, SystemTable).text()
+        return str(msgspec.convert(table, SystemTable).typed())
     except (msgspec.ValidationError, RequestError) as error:
         raise RequestError(str(error), where=f"system[{number}]") from error
 
 
-def _joined(name: str, options: dict[str, Option]) -> str:
-    if strays := [key for key, value in options.items() if "," in f"{key}{value}"]:
-        raise RequestError(
-            f"{strays[0]}: {quoted(options[strays[0]])} has a comma. The text of a system has one between options."
-        )
-    items = [f"{key}={_value(value)}" for key, value in options.items()]
-    if not items:
-        return name
-    return f"{name}{',' if ':' in name else ':'}{','.join(items)}"
+def _part(name: str, options: dict[str, Option]) -> Part:
+    return system_text.part(name).having((key, _value(value)) for key, value in options.items())
 
 
 def _value(value: Option) -> str:

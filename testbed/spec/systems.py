@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import cast, get_args
 
@@ -20,11 +21,11 @@ import msgspec
 
 from testbed import registry, transports
 from testbed.congestion import catalogue
-from testbed.core import builtin_transport
+from testbed.core import builtin_transport, options, system_text
 from testbed.core.builtin_transport import TCP
 from testbed.core.errors import RequestError, within
-from testbed.core.options import names as option_names
 from testbed.core.runs.plan import Role, System
+from testbed.core.system_text import Part, SystemText
 from testbed.core.text import quoted
 from testbed.schedulers import flow
 
@@ -32,72 +33,96 @@ PLAIN = "reno"  # that every kernel has
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,39}")
 
 
-def parse(label: str) -> System:
+def parse(text: str) -> System:
     """Read one word of ``--system``; raises `RequestError`."""
-    text, role = _without(label, "role")
-    if role is not None and role not in get_args(Role):
-        raise RequestError(f"role in {quoted(label)}: give one of {', '.join(get_args(Role))}")
-    text, name = _without(text, "label")
-    if name is not None and not LABEL.fullmatch(name):
+    return resolve(read(text), text)
+
+
+def read(text: str) -> SystemText:
+    """One word of ``--system`` taken apart, before its names are looked up; raises `RequestError`."""
+    return system_text.parse(text, _takes_turns)
+
+
+def resolve(typed: SystemText, text: str) -> System:
+    """What ``typed`` asks for, in ``text``; raises `RequestError`."""
+    if typed.role is not None and typed.role not in get_args(Role):
         raise RequestError(
-            f"label in {quoted(label)}: {quoted(name)} is no label. Give 1 to 40 letters, digits, spaces and . _ -"
+            f"role in {quoted(text)}: {quoted(typed.role)} is no role. Give one of {', '.join(get_args(Role))}."
         )
-    found = _parsed(text, label, cast("Role | None", role))
-    return found if name is None else msgspec.structs.replace(found, label=name, labelled=label)
+    if typed.label is not None and not LABEL.fullmatch(typed.label):
+        raise RequestError(
+            f"label in {quoted(text)}: {quoted(typed.label)} is no label. Give 1 to 40 letters, digits, spaces and . _ -"
+        )
+    found = _of_parts(typed.parts, text, cast("Role | None", typed.role))
+    return found if typed.label is None else msgspec.structs.replace(found, label=typed.label, labelled=text)
 
 
-def _parsed(text: str, label: str, asked: Role | None) -> System:
-    """The system ``text``, which says neither role nor label."""
-    parts = in_turn(text)
-    names = [part.partition(":")[0] for part in parts]
+def _of_parts(parts: Sequence[Part], text: str, asked: Role | None) -> System:
+    names = [part.name for part in parts]
     if carried := [name for name in names if _is_transport(name)]:
         if len(parts) > 1:
             raise RequestError(
                 f"{quoted(text)}: {carried[0]} is a transport, with which jobs cannot take turns here; give a job its own: "
                 f"--job …,transport={carried[0]}"
             )
-        name, colon, rest = text.partition(":")
-        own = registry.is_file_name(name)
-        text = f"{Path(name).resolve()}{colon}{rest}" if own else text  # workers have another current folder
-        name = Path(name).stem if own else transports.parse(text).name
-        transports.parse(text)
-        return System(label, name, asked or "treatment", transport=text)
-    named = [name for name in names if _is_flow_scheduler(name)]
-    if not named:
-        parts, transport = _tcp(parts)
-        if not builtin_transport.plain(transport) and len(parts) > 1:
+        return _by_transport(parts[0], text, asked)
+    if scheduled := [name for name in names if _is_flow_scheduler(name)]:
+        if len(parts) > 1:
             raise RequestError(
-                f"{quoted(text)}: jobs that take turns share one TCP; give a job its own: --job …,cc={names[0]},transport={transport}"
+                f"{quoted(text)}: {scheduled[0]} is a scheduler and decides for all jobs; they cannot take turns with it."
             )
-        controls = tuple(catalogue.parse(part) for part in parts)
-        treats = any(control.role == "treatment" for control in controls)
-        name = "+".join(control.name for control in controls)
-        return System(label, name, asked or ("treatment" if treats else "baseline"), controls, transport)
-    if len(parts) > 1:
+        return _by_flow_scheduler(parts[0], text, asked)
+    split = [_without_tcp(part) for part in parts]
+    of_tcp = Part(TCP, tuple(pair for _, own in split for pair in own))
+    if of_tcp.options and len(parts) > 1:
         raise RequestError(
-            f"{quoted(text)}: {named[0]} is a scheduler and decides for all jobs; they cannot take turns with it."
+            f"{quoted(text)}: jobs that take turns share one TCP; give a job its own: --job …,cc={names[0]},transport={of_tcp}"
         )
-    policy = flow.parse(text)
-    module = flow.find(policy.name)
+    transports.parse(str(of_tcp))
+    controls = tuple(catalogue.read(part) for part, _ in split)
+    treats = any(control.role == "treatment" for control in controls)
+    name = "+".join(control.name for control in controls)
+    return System(text, name, asked or ("treatment" if treats else "baseline"), controls, str(of_tcp))
+
+
+def _by_transport(part: Part, text: str, asked: Role | None) -> System:
+    name = part.name
+    if registry.is_file_name(name):
+        name, part = (
+            Path(name).stem,
+            replace(part, name=str(Path(name).resolve())),
+        )  # workers have another current folder
+    transports.parse(str(part))
+    return System(text, name, asked or "treatment", transport=str(part))
+
+
+def _by_flow_scheduler(part: Part, text: str, asked: Role | None) -> System:
+    flow.parse(str(part))
+    module = flow.find(part.name)
     return System(
-        label,
-        Path(policy.name).stem if registry.is_file_name(policy.name) else policy.name,
+        text,
+        Path(part.name).stem if registry.is_file_name(part.name) else part.name,
         asked or "reference",
-        flow_scheduler=text,
+        flow_scheduler=str(part),
         knows=getattr(module, "KNOWS", ""),
         central=getattr(module, "CENTRAL", False),
     )
 
 
+def _takes_turns(name: str) -> bool:
+    """Whether jobs can take turns with it: a congestion control, or a name that nothing has."""
+    return not registry.is_file_name(name) and not _is_transport(name) and not _has(registry.FLOW_SCHEDULER, name)
+
+
 def _is_transport(name: str) -> bool:
     if registry.is_file_name(name):
         return registry.kind_of(name, [registry.FLOW_SCHEDULER, registry.TRANSPORT]) == registry.TRANSPORT
-    return name in transports.names() and not builtin_transport.plain(name)
+    return _has(registry.TRANSPORT, name) and not builtin_transport.plain(name)
 
 
 def _is_flow_scheduler(name: str) -> bool:
     if not registry.is_file_name(name):
-        return name in flow.names()
+        return _has(registry.FLOW_SCHEDULER, name)
     if registry.kind_of(name, [registry.FLOW_SCHEDULER]) is None:
         raise RequestError(
             f"{quoted(name)} is neither a flow scheduler (Options, share) nor a transport ({', '.join(registry.TRANSPORT.has)})."
@@ -105,46 +130,30 @@ def _is_flow_scheduler(name: str) -> bool:
     return True
 
 
-def _tcp(parts: Sequence[str]) -> tuple[list[str], str]:
-    """Congestion controls without what TCP's own options say (``reno:early_close=0.8``), and TCP with these."""
-    own = option_names(transports.find(TCP).Options)
-    kept, options = [], []
-    for part in parts:
-        name, colon, rest = part.partition(":")
-        family = catalogue.families().get(name)
-        theirs = {one.name for one in family.parameters} if family else own
-        items = rest.split(",")
-        mine = [item for item in items if item.partition("=")[0] in own - theirs]
-        left = ",".join(item for item in items if item not in mine)
-        options += mine
-        kept.append(name + (colon + left if left else "") if mine else part)
-    if not options:
-        return kept, TCP
-    transport = f"{TCP}:{','.join(options)}"
-    transports.parse(transport)
-    return kept, transport
+def _has(kind: registry.Kind, name: str) -> bool:
+    return name in registry.names(kind) or (name not in catalogue.families() and name in registry.installed(kind))
 
 
-def in_turn(label: str) -> list[str]:
-    """The systems of which jobs take turns. A plus of an option (``mlt:bands=2+drop``) is none between them."""
-    return re.split(r"\+(?!(?:drop|solved|apart)(?:[,+]|$))", label)
+def _without_tcp(part: Part) -> tuple[Part, system_text.Pairs]:
+    """A congestion control without the options that are TCP's (``reno:early_close=0.8``), and these.
+
+    A name that both have is the congestion control's: ``share`` is `mltcp_reno`'s ``shared_by``, and TCP's ``send_fraction`` behind `reno`.
+    """
+    family = catalogue.families().get(part.name)
+    if family is None:
+        return part, ()
+    theirs, own = catalogue.declared(family), options.declared(transports.find(TCP).Options)
+    of_tcp = options.names(own) - options.names(theirs)
+    for key, value in part.options:
+        if key not in options.names(theirs) | of_tcp:
+            raise options.unknown(f"{key}={value}", part, (*theirs, *own))
+    left = tuple(pair for pair in part.options if pair[0] not in of_tcp)
+    return replace(part, options=left), tuple(pair for pair in part.options if pair[0] in of_tcp)
 
 
-def _without(label: str, option: str) -> tuple[str, str | None]:
-    """What is typed without ``option=…``, and its value; raises `RequestError` for several values."""
-    found: list[str] = []
-    parts = []
-    for part in in_turn(label):
-        name, colon, rest = part.partition(":")
-        items = rest.split(",")
-        found += [item.removeprefix(f"{option}=") for item in items if item.startswith(f"{option}=")]
-        kept = ",".join(item for item in items if not item.startswith(f"{option}="))
-        parts.append(name + (colon + kept if kept else ""))
-    if not found:
-        return label, None
-    if len(set(found)) > 1:
-        raise RequestError(f"{option} in {quoted(label)}: {' and '.join(found)} are given. Give one.")
-    return "+".join(parts), found[0]
+def in_turn(text: str) -> list[str]:
+    """The systems of which jobs take turns."""
+    return [str(part) for part in read(text).parts]
 
 
 def share(system: System, demands: Sequence[flow.Demand], links: Mapping[str, float]) -> flow.Sharing:

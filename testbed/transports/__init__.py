@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, Literal, Protocol, cast
 
 from testbed import registry
-from testbed.core import options
+from testbed.core import options, system_text
 from testbed.core.errors import RequestError, TestbedError
 from testbed.core.text import quoted
 
@@ -389,7 +389,7 @@ def find(name: str) -> Module:
 @cache
 def parse(text: str) -> Transport:
     """Read ``name`` or ``name:option=value,…``, once, whoever asks again; raises `registry.UnknownContentError` or `testbed.core.options.OptionError`."""
-    name = text.partition(":")[0]
+    name = system_text.name_of(text)
     own = find(name).Options
     if TransportOptions not in own.__mro__:
         raise registry.ContentError(

@@ -140,7 +140,7 @@ def test_a_flow_scheduler(add: Add) -> None:
     add(registry.FLOW_SCHEDULER, FLOW_SCHEDULER)
     made = contended(cc=["toy:urge=2"])
     assert made.schedule == {"urge": 2.0} and [job.cc.spec for job in made.jobs] == ["cubic", "cubic"]
-    with pytest.raises(RequestError, match=r"'x=1' in 'toy:x=1' is no option of toy .* urge \(how much it matters\)"):
+    with pytest.raises(RequestError, match=r"'x=1' in 'toy:x=1'.* urge \(how much it matters\)"):
         contended(cc=["toy:x=1"])
     with pytest.raises(RequestError, match="urge in 'toy:urge=3': 3 is not between 0 and 2"):
         contended(cc=["toy:urge=3"])
@@ -150,9 +150,7 @@ def test_a_job_scheduler(add: Add) -> None:
     add(registry.JOB_SCHEDULER, JOB_SCHEDULER)
     assert [job.hosts for job in contended(topo="dumbbell,3", place="toy").jobs] == [("r3", "r2"), ("r1", "l3")]
     assert contended(topo="dumbbell,3", place="toy:skip=2").jobs[0].hosts == ("r1", "l3")
-    with pytest.raises(
-        RequestError, match=r"'x=1' in 'toy:x=1' is no option of toy .* skip \(hosts left free at first\)"
-    ):
+    with pytest.raises(RequestError, match=r"'x=1' in 'toy:x=1'.* skip \(hosts left free at first\)"):
         contended(place="toy:x=1")
 
 

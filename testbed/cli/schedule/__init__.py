@@ -99,7 +99,7 @@ def run(parsed: argparse.Namespace) -> int:
     names = parsed.scheduler or list(USUAL)
     if names == ["list"]:
         for name in job.names():
-            has = options.meanings(job.find(name).Options)
+            has = options.meanings(options.declared(job.find(name).Options))
             print(plain(f"{name}: {has}" if has else name))
         return EXIT_OK
     if parsed.jobs is None:
@@ -108,7 +108,7 @@ def run(parsed: argparse.Namespace) -> int:
         raise RequestError(f"--scheduler: {' '.join(names)} names one twice")
     for name in names:
         with within("--scheduler"):
-            options.parse(job.find(name.partition(":")[0]).Options, name)
+            job.parse(name)
     if stray := [
         name
         for name in ("system", "set", "out", "again", "renew", "dry_run")

@@ -14,7 +14,7 @@ import numpy as np
 from testbed import networks
 from testbed.cli.schedule import output
 from testbed.congestion import catalogue
-from testbed.core import options, terminal
+from testbed.core import terminal
 from testbed.core.errors import RequestError, within
 from testbed.core.heartbeat import print_error
 from testbed.core.placing import Gpu, Metrics, Request
@@ -82,8 +82,7 @@ def carry_out(
     servers, found = Servers(gpus), []
     for scheduler in schedulers:
         with within(scheduler):
-            module = job_schedulers.find(scheduler.partition(":")[0])
-            chosen = options.parse(module.Options, scheduler)
+            module, chosen = job_schedulers.parse(scheduler)
             begun = time.perf_counter()
             assigned = online.schedule(
                 module, requests, Cluster({"s1": gpus}, lambda _job: ["s1"]), model, chosen, seed=seed

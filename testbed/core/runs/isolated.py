@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from testbed.core import builtin_transport
+from testbed.core import builtin_transport, system_text
 from testbed.core.runs.plan import CongestionControl, JobPlan, Link, Plan
 
 # Parameters of an MLTCP that change how much of a link it takes next to others, and nothing where it has the link to itself.
@@ -37,7 +37,7 @@ def system_matters(plan: Plan, job: JobPlan) -> bool:
 def _stands_apart(control: CongestionControl) -> bool:
     if control.source is not None or control.traits.may_leave_idle or control.traits.paced:
         return True
-    given = dict(word.partition("=")[::2] for word in control.spec.partition(":")[2].split(",") if word)
+    given = dict(system_text.part(control.spec).options)
     return bool(set(given) - set(HARMLESS)) or any(
         given.get(name, "").startswith("-") for name in ("slope", "intercept")
     )

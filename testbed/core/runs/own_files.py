@@ -6,10 +6,12 @@ Inside user-mode Linux and on another machine they have other paths, so a plan i
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
+from testbed.core import system_text
 from testbed.core.runs.plan import CongestionControl, Plan
 
 PYTHON = ".py"
@@ -19,7 +21,7 @@ def content(plan: Plan) -> tuple[str, ...]:
     """Paths of its topology, collectives and transports that are files of the user, each once."""
     named = [plan.topology]
     named += [operation.algorithm for job in plan.jobs for operation in job.operations]
-    named += [job.transport.partition(":")[0] for job in plan.jobs]
+    named += [system_text.name_of(job.transport) for job in plan.jobs]
     return tuple(dict.fromkeys(name for name in named if name.endswith(PYTHON)))
 
 
@@ -32,8 +34,8 @@ def moved(plan: Plan, to: Mapping[str, str], source: Mapping[str, str]) -> Plan:
     """The plan with content at the paths ``to``, and congestion controls at ``source`` (by their folder's name)."""
 
     def transport(text: str) -> str:
-        path, colon, options = text.partition(":")
-        return to.get(path, path) + colon + options
+        part = system_text.part(text)
+        return str(replace(part, name=to.get(part.name, part.name)))
 
     def control(cc: CongestionControl) -> CongestionControl:
         return cc if cc.source is None else msgspec.structs.replace(cc, source=source[cc.folder])

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from testbed.core import builtin_transport
+from testbed.core import builtin_transport, system_text
 from testbed.core.builtin_transport import TCP
 from testbed.core.grid import Grid
 
@@ -324,7 +324,7 @@ class Plan(msgspec.Struct, frozen=True):
         """Below the experiment's folder, where all of its job scheduler lies; that folder itself if there is but one."""
         if not self.crossed or self.scheduler is None:
             return Path()
-        name = Path(self.scheduler.partition(":")[0]).stem
+        name = Path(system_text.name_of(self.scheduler)).stem
         return Path(_folder(name, self.scheduler, exact=name == self.scheduler))
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from testbed import transports
+from testbed.core import system_text
 from testbed.core.errors import TestbedError
 from testbed.core.runs.plan import JobPlan, Plan
 from testbed.linux.network import Network
@@ -136,7 +137,7 @@ class Workers:
                 )  # fmt: skip
             return
         # Imported here, so that no copy imports them again.
-        transports.find(job.transport.partition(":")[0])
+        transports.find(system_text.name_of(job.transport))
         if job.trains is not None and self.virtual_time:
             importlib.import_module("testbed.replay.training.ring_training")
             _ = training.parse(job.trains).task

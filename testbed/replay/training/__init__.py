@@ -30,7 +30,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args
 
 from testbed import registry
-from testbed.core import options
+from testbed.core import options, system_text
 from testbed.core.errors import MachineError
 from testbed.core.options import Boolean, OneOf, option
 from testbed.replay import ring
@@ -178,6 +178,6 @@ def find(name: str) -> ModuleType:
 @cache
 def parse(text: str) -> Learning:
     """Read ``name`` or ``name:fill=contributors``; raises `registry.UnknownContentError` or `testbed.core.options.OptionError`."""
-    name = text.partition(":")[0]
+    name = system_text.name_of(text)
     find(name)
     return Learning(name, options.parse(Options, text))

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
 from testbed import registry
-from testbed.core import options
+from testbed.core import options, system_text
 from testbed.core.errors import RequestError
 from testbed.core.grid import Grid
 from testbed.core.phase import Phase
@@ -102,5 +102,5 @@ def find(name: str) -> Module:
 
 def parse(text: str) -> FlowScheduler:
     """Read ``name`` or ``name:option=value,…``; raises `ScheduleError` or `OptionError`."""
-    name = text.partition(":")[0]
+    name = system_text.name_of(text)
     return FlowScheduler(name, options.parse(find(name).Options, text))

@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from mininet.topo import Topo
 
 from testbed import registry
-from testbed.core import options
+from testbed.core import options, system_text
 from testbed.core.errors import RequestError
 from testbed.core.placing import After as After
 from testbed.core.placing import Assignment, Assignments, At, Gpu, Request
@@ -42,7 +42,7 @@ def names() -> list[str]:
 
 def is_named(text: str) -> bool:
     """Whether ``text`` is a job scheduler (``name:option=value,…`` or ``./mine.py:…``); else it is a file of hosts."""
-    name = text.partition(":")[0]
+    name = system_text.name_of(text)
     return name in names() or registry.is_file_name(name)
 
 
@@ -51,23 +51,28 @@ def find(name: str) -> Module:
     return cast(Module, registry.find(registry.JOB_SCHEDULER, name))
 
 
+def parse(text: str) -> tuple[Module, Any]:
+    """The job scheduler ``name`` or ``name:option=value,…``, and its `Options`; raises `registry.UnknownContentError` or `OptionError`."""
+    module = find(system_text.name_of(text))
+    return module, options.parse(module.Options, text)
+
+
 def check(text: str) -> None:
     """Raises `RequestError` if ``text`` is neither a job scheduler with its options nor a readable file."""
     if not is_named(text):
         placement_file.read(Path(text), names())
         return
-    options.parse(find(text.partition(":")[0]).Options, text)
+    parse(text)
 
 
 def place(topo: Topo, workers: Sequence[int], how: str = USUAL, seed: int = 0) -> list[Hosts]:
     """The hosts of jobs with so many ``workers``; raises `RequestError` if they do not fit."""
     cluster, hosts = cluster_of(topo), hosts_of(topo)
     if is_named(how):
-        check(how)
-        scheduler = find(how.partition(":")[0])
+        scheduler, chosen = parse(how)
         requests = [Request(job, wanted, iterations=1, compute_s=1.0) for job, wanted in enumerate(workers)]
         check_room(requests, cluster)
-        assigned = scheduler.schedule(requests, cluster, Model(), options.parse(scheduler.Options, how), seed=seed)
+        assigned = scheduler.schedule(requests, cluster, Model(), chosen, seed=seed)
         if late := [one.job for one in assigned.jobs if one.start != At(0)]:
             raise RequestError(
                 f"scheduler: {how} lets job {late[0]} wait for others' GPUs, and in a run every job starts at once. Give the "

@@ -48,13 +48,10 @@ def test_what_is_said_counts_more(spec: str) -> None:
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        (
-            "mltcp_dcqcn:preset=author,total_bytes=1MB",
-            "not a preset of mltcp_dcqcn; there are paper, adapter, recommended",
-        ),
+        ("mltcp_dcqcn:preset=author,total_bytes=1MB", "'author'.* paper, adapter, recommended"),
         ("mltcp_reno:preset=paper,preset=author", "twice"),
-        ("reno:preset=paper", "takes no parameters"),
-        ("mltcp_dcqcn:restart=ten", "not a parameter of mltcp_dcqcn"),
+        ("reno:preset=paper", "'preset=paper'"),
+        ("mltcp_dcqcn:restart=ten", "'restart=ten'"),
     ],
 )
 def test_what_there_is_not_is_refused(spec: str, words: str) -> None:

@@ -36,7 +36,7 @@ def test_a_family_is_one_file() -> None:
     control = catalogue.parse("toy:step=3")
     assert (control.role, control.base, control.traits.needs_marks) == ("treatment", "reno", True)
     assert catalogue.effective(control) == {"step": 3} and catalogue.effective(catalogue.parse("toy")) == {"step": 2}
-    with pytest.raises(RequestError, match="step in 'toy:step=10' is out of range"):
+    with pytest.raises(RequestError, match="step in 'toy:step=10'"):
         catalogue.parse("toy:step=10")
 
 
@@ -45,7 +45,7 @@ def test_roles_follow_from_the_file_and_may_be_said() -> None:
     roles = {label: systems.parse(label).role for label in ("reno", "toy", "reno+toy", "toy:role=baseline", "cassini")}
     assert list(roles.values()) == ["baseline", "treatment", "treatment", "baseline", "reference"]
     assert systems.parse("toy:step=3,role=reference").congestion[0].constants == {"step": 3}
-    with pytest.raises(RequestError, match="give one of baseline, treatment, reference"):
+    with pytest.raises(RequestError, match="baseline, treatment, reference"):
         systems.parse("toy:role=boss")
 
 

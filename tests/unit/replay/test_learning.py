@@ -231,7 +231,7 @@ def test_a_closed_loop_of_which_nothing_arrives_learns_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [("resnet", "unknown model 'resnet'"), ("cnn:fill=ones", "fill"), ("cnn:x=1", "no option")],
+    [("resnet", "unknown model 'resnet'"), ("cnn:fill=ones", "fill"), ("cnn:x=1", "'x=1'")],
 )  # fmt: skip
 def test_what_cannot_be_learnt_is_refused(text: str, says: str) -> None:
     with pytest.raises(RequestError, match=says):
