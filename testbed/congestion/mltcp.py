@@ -9,8 +9,8 @@ from testbed.core.runs.plan import Traits
 
 LEARN = ("second", "first")
 RATIOS = ("iteration", "log")
-SHARES = ("off", "mark")
-GIVEN = ("off", "lowat")
+SHARED_BY = ("off", "so_mark")
+HINTS = ("off", "notsent_lowat")
 RESTARTS = ("off", "sqrt", "inflight", "ten")
 APPLY = ("increase", "decrease", "both")
 
@@ -36,12 +36,12 @@ def parameters(slope: str = "1.75", intercept: str = "0.25") -> tuple[Parameter,
             Position(*RATIOS), 0, 1, "iteration",
         ),
         Parameter(
-            "share", "share", "whose r counts: each socket's own, or that of all with the same SO_MARK: " + ", ".join(SHARES),
-            Position(*SHARES), 0, 1, "off",
+            "shared_by", "share", "sockets with one r: each its own, or all with the same SO_MARK: " + ", ".join(SHARED_BY),
+            Position(*SHARED_BY, mark="so_mark"), 0, 1, "off", "share",
         ),
         Parameter(
-            "given", "given", f"where else total_bytes may be said: {', '.join(GIVEN)} (TCP_NOTSENT_LOWAT of a socket)",
-            Position(*GIVEN), 0, 1, "off",
+            "bytes_hint", "given", f"how an application says total_bytes of its socket: {', '.join(HINTS)} (TCP_NOTSENT_LOWAT)",
+            Position(*HINTS, lowat="notsent_lowat"), 0, 1, "off", "given",
         ),
     )  # fmt: skip
 
@@ -56,14 +56,17 @@ WINDOW = (
         "host_limit", "host_limit", "no growth while half of what is in flight waits in its own host: off, on",
         Position("off", "on"), 0, 1, "off",
     ),
-    Parameter("floor", "floor_cwnd", "segments of window below which F is at least 1 while nothing was marked; 0: none", Integer(0, 1000), 0, 1000, "0"),
-    Parameter("apply", "apply", f"where F acts: {', '.join(APPLY)}", Position(*APPLY), 0, len(APPLY) - 1, "increase"),
+    Parameter(
+        "f_floor_cwnd", "floor_cwnd", "segments of window below which F is at least 1 while nothing was marked; 0: none",
+        Integer(0, 1000), 0, 1000, "0", "floor",
+    ),
+    Parameter("f_applies_to", "apply", f"what F acts on: {', '.join(APPLY)}", Position(*APPLY), 0, len(APPLY) - 1, "increase", "apply"),
 )  # fmt: skip
 # `author`: the authors' public simulator. Its boundary, 0.9 of the longest compute phase, is here a share of the longest recent gap.
 PRESETS = {
     "paper": Preset({}),
     "author": Preset({"slope": "4", "intercept": "0.25", "gap_factor": "0.9", "restart": "ten"}, asks="total_bytes"),
-    "recommended": Preset({"restart": "sqrt", "host_limit": "on", "floor": "10"}),
+    "recommended": Preset({"restart": "sqrt", "host_limit": "on", "f_floor_cwnd": "10"}),
 }
 STATE = "mltcp_flows"  # the eBPF map that holds what a flow knows of its iteration
 

@@ -152,7 +152,7 @@ def _check(plan: Plan, features: Features) -> None:
         if job.program is not None and catalogue.effective(job.cc).get("share"):
             raise RequestError(
                 f"job {job.job} ({job.trace}) opens its own sockets, which have no mark of their job: "
-                f"{quoted(job.cc.spec)} needs one (share=mark is for replayed jobs)."
+                f"{quoted(job.cc.spec)} needs one (shared_by=so_mark is for replayed jobs)."
             )
     if plan.wires and not features.netem:
         raise MachineError(

@@ -29,8 +29,8 @@ MBIT = {"100mbit": 100, "500mbit": 500, "2gbit": 2000}
 WINDOWED = ("paper", "author,total_bytes=1MB", "recommended")
 PRESETS = {"reno": WINDOWED, "cubic": WINDOWED, "dctcp": WINDOWED, "dcqcn": ("adapter", "paper", "recommended")}
 # All that goes beyond the paper's rule, asked for: with F of one none of it is in force.
-SOCKETS = ",learn=first,share=mark,ratio=log,given=lowat"
-BEYOND = {"window": f",restart=sqrt,host_limit=on,floor=10,apply=both{SOCKETS}", "rate": SOCKETS}
+SOCKETS = ",learn=first,shared_by=so_mark,ratio=log,bytes_hint=notsent_lowat"
+BEYOND = {"window": f",restart=sqrt,host_limit=on,f_floor_cwnd=10,f_applies_to=both{SOCKETS}", "rate": SOCKETS}
 SHORT, LONG = 2, 12  # networks drawn for each of four bases
 DOWN = [{"at": "400ms", "link": "s1-s2", "state": "down"}, {"at": "460ms", "link": "s1-s2", "state": "up"}]
 SLOWER = [{"at": "300ms", "link": "s1-s2", "rate": "40%"}, {"at": "700ms", "link": "s1-s2", "rate": "100%"}]

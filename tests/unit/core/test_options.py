@@ -144,3 +144,32 @@ def test_aliases_of_a_training_and_behind_a_congestion_control() -> None:
     assert training.parse("cnn:disperse=on").options == training.parse("cnn:hadamard=on").options
     assert systems.parse("reno:close=0.8").transport == "tcp:close=0.8"
     assert systems.parse("reno:early_close=0.8").transport == "tcp:early_close=0.8"
+
+
+@pytest.mark.parametrize(
+    ("alias", "name"),
+    [
+        ("mltcp_reno:share=mark,given=lowat,floor=10,apply=both", "mltcp_reno:shared_by=so_mark,bytes_hint=notsent_lowat,f_floor_cwnd=10,f_applies_to=both"),
+        ("mltcp_dcqcn:share=off,given=off", "mltcp_dcqcn:shared_by=off,bytes_hint=off"),
+    ],
+)  # fmt: skip
+def test_an_alias_of_a_parameter_means_the_same_and_is_kept_out_of_help(alias: str, name: str) -> None:
+    older, newer = catalogue.parse(alias), catalogue.parse(name)
+    assert older.constants == newer.constants and older.spec == alias
+    told = options.meanings(catalogue.declared(catalogue.families()[older.name]))
+    assert "shared_by" in told and "given" not in told.split() and "lowat," not in told
+    with pytest.raises(options.OptionError):
+        catalogue.parse(f"{alias},{name.partition(':')[2]}")
+
+
+def test_share_is_of_the_name_that_it_stands_behind() -> None:
+    """Both have it as another name: MLTCP of ``shared_by``, TCP of ``send_fraction``."""
+    by_tcp, by_mltcp = systems.parse("reno:share=0.8"), systems.parse("mltcp_reno:share=mark")
+    assert (by_tcp.transport, by_tcp.congestion[0].constants) == ("tcp:share=0.8", {})
+    assert transports.parse(by_tcp.transport).options.send_fraction == 0.8
+    assert (by_mltcp.transport, by_mltcp.congestion[0].constants) == ("tcp", {"share": 1})
+    both = systems.parse("mltcp_reno:shared_by=so_mark,send_fraction=0.8")
+    assert (both.transport, both.congestion[0].constants) == ("tcp:send_fraction=0.8", {"share": 1})
+    for text in ("reno:share=mark", "mltcp_reno:share=0.8", "reno:shared_by=so_mark"):
+        with pytest.raises(RequestError):
+            systems.parse(text)

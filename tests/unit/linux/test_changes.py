@@ -383,7 +383,7 @@ def test_a_program_cannot_have_what_needs_marks_everywhere() -> None:
 
 def test_a_program_has_no_mark_to_share_a_ratio_by() -> None:
     made = planned(job=[{"cmd": "true"}], cc=["mltcp_reno:share=mark"], on="host")
-    with pytest.raises(RequestError, match="share=mark is for replayed jobs"):
+    with pytest.raises(RequestError, match="share=mark"):
         setup_steps.changes(made, REAL)
 
 
