@@ -126,7 +126,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     train: Annotated[
         str | None,
         field(
-            f"model that the jobs train for real, by a parameter server, or in a ring (--collective ring): {', '.join(training.names())}; with :fill=contributors or feedback what becomes of holes",
+            f"model that the jobs train for real, by a parameter server, or in a ring (--collective ring): {', '.join(training.names())}; with :fill=mean_of_received or feedback what becomes of holes",
             group="workload",
             metavar="MODEL",
             if_unset="bytes nobody looks at",

@@ -27,7 +27,7 @@ try:
     import torch.distributed as dist
 
     from testbed.replay.ddp.models import MODELS
-    from testbed.transports.torch import Fill, Guard, Synchronisation
+    from testbed.transports.torch import FILLS, Fill, Guard, Synchronisation
     from testbed.transports.torch import hook as gradients_by
 except ImportError as error:
     sys.exit(f"error: this trains with PyTorch ({error}): pip install 'mltcp-testbed[torch]'")
@@ -43,7 +43,10 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--image", type=_positive, default=64, help="width and height of an image (%(default)s)")
     parser.add_argument("--iterations", type=int, default=0, help="0: endless")
     lossy = parser.add_argument_group("where gradients may lose a little (MLTCP_TRANSPORT)")
-    lossy.add_argument("--fill", choices=get_args(Fill), help="what counts in place of what was lost (zero)")
+    lossy.add_argument(
+        "--fill", type=lambda text: dict(FILLS.aliases).get(text, text), choices=get_args(Fill),
+        help="what counts in place of what was lost (zero)",
+    )  # fmt: skip
     lossy.add_argument(
         "--disperse",
         action="store_true",

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 ELEMENT = 4  # bytes of a float32
 Holes = Sequence[tuple[int, int]]  # offset and length in bytes, of one gradient
-Fill = Literal["zero", "contributors", "feedback"]  # as in `testbed.transports.torch`
+Fill = Literal["zero", "mean_of_received", "feedback"]  # as in `testbed.transports.torch`
 
 
 class Model(Protocol):
@@ -113,9 +113,9 @@ class Options:
 
     fill: Fill = option(
         "zero",
-        "what a number counts as that did not arrive: zero (default), contributors (it is left out of the mean), or feedback (zero, and "
+        "what a number counts as that did not arrive: zero (default), mean_of_received (it is left out of the mean), or feedback (zero, and "
         "its sender adds it to its next gradient)",
-        cast(Callable[[str], Fill], OneOf(*get_args(Fill))),
+        cast(Callable[[str], Fill], OneOf(*get_args(Fill), contributors="mean_of_received")),
     )
     hadamard: bool = option(
         False,
@@ -177,7 +177,7 @@ def find(name: str) -> ModuleType:
 
 @cache
 def parse(text: str) -> Learning:
-    """Read ``name`` or ``name:fill=contributors``; raises `registry.UnknownContentError` or `testbed.core.options.OptionError`."""
+    """Read ``name`` or ``name:fill=mean_of_received``; raises `registry.UnknownContentError` or `testbed.core.options.OptionError`."""
     name = system_text.name_of(text)
     find(name)
     return Learning(name, options.parse(Options, text))

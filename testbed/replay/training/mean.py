@@ -22,7 +22,7 @@ def gathered(gradients: Sequence[Array], holes: Sequence[Holes], owed: list[Arra
             owed[worker] = np.where(here, 0, sent).astype(np.float32)
         total += np.where(here, sent, 0)
         came += here
-    return total / (np.maximum(came, 1) if fill == "contributors" else np.float32(len(gradients)))
+    return total / (np.maximum(came, 1) if fill == "mean_of_received" else np.float32(len(gradients)))
 
 
 def arrived(parameters: int, holes: Holes) -> npt.NDArray[np.bool_]:

@@ -34,6 +34,15 @@ Needs PyTorch (``mltcp-testbed[torch]``); gradients are in main memory, in float
 from __future__ import annotations
 
 from testbed.transports.torch.holes import Recording
-from testbed.transports.torch.synchronisation import Fill, Guard, GuardError, Stats, Synchronisation, Tagging, hook
+from testbed.transports.torch.synchronisation import (
+    FILLS,
+    Fill,
+    Guard,
+    GuardError,
+    Stats,
+    Synchronisation,
+    Tagging,
+    hook,
+)
 
-__all__ = ["Fill", "Guard", "GuardError", "Recording", "Stats", "Synchronisation", "Tagging", "hook"]
+__all__ = ["FILLS", "Fill", "Guard", "GuardError", "Recording", "Stats", "Synchronisation", "Tagging", "hook"]

@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from testbed import transports
 from testbed.core.errors import RequestError
-from testbed.core.text import quoted
+from testbed.core.options import OneOf
 from testbed.transports import (
     Close,
     Datagrams,
@@ -39,7 +39,8 @@ except ImportError as error:
         f"testbed.transports.torch needs PyTorch ({error}): pip install 'mltcp-testbed[torch]'"
     ) from error
 
-Fill = Literal["zero", "contributors", "feedback"]
+Fill = Literal["zero", "mean_of_received", "feedback"]
+FILLS = OneOf(*get_args(Fill), contributors="mean_of_received")
 PORT = 29600
 BUCKET_BYTES = 25 << 20  # of `average`, as DDP's
 TYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
@@ -103,7 +104,7 @@ class Synchronisation:
     first rank's training, ``range(ranks)`` shards. ``workers`` are the ranks that train, all of them by default; a server that
     is none of them calls `serve`.
 
-    ``fill`` says what an element counts as that did not arrive: ``zero`` (the mean is over all ranks), ``contributors`` (over
+    ``fill`` says what an element counts as that did not arrive: ``zero`` (the mean is over all ranks), ``mean_of_received`` (over
     those it came from), ``feedback`` (zero, and its sender adds it to its next gradient). With ``disperse`` gradients travel through a
     Hadamard transform (`testbed.transports.hadamard`), another one every round, so that what is lost is a little of every number. The first
     ``warmup_steps`` rounds lose nothing. ``record`` and ``replay`` are folders of holes: a training that replays sends everything, and drops what the
@@ -159,8 +160,10 @@ class Synchronisation:
         if len(set(addresses)) < self.ranks:
             raise RequestError(f"{', '.join(addresses)}: each rank needs an address of its own; give addresses=…")
         self.transport.check_tensors()
-        if self.fill not in get_args(Fill):
-            raise RequestError(f"fill is one of {', '.join(get_args(Fill))}, not {quoted(self.fill)}")
+        try:
+            self.fill = cast(Fill, FILLS(self.fill))
+        except ValueError as error:
+            raise RequestError(str(error), where="fill") from error
 
     def broadcast(self, module: Any) -> None:
         """The first server's parameters and buffers, to all; whole."""
@@ -392,7 +395,7 @@ class Synchronisation:
                 gradient[at // element : (at + size) // element] = 0
                 came[at // element : (at + size) // element] -= 1
             total += gradient
-        mine.copy_(total / (came if self.fill == "contributors" else len(self.workers)))
+        mine.copy_(total / (came if self.fill == "mean_of_received" else len(self.workers)))
         message = Message(bucket.round, bucket.number, part, _size(mine), "parameter", element=element)
         names = [Name(bucket.round, bucket.number, part, worker, "send") for worker in bucket.received]
         return [(name, self._endpoint.post_send(name.peer, message, _memory(mine))) for name in names]

@@ -142,6 +142,7 @@ def test_an_alias_means_the_same_and_is_kept_out_of_help(alias: str, name: str) 
 
 def test_aliases_of_a_training_and_behind_a_congestion_control() -> None:
     assert training.parse("cnn:disperse=on").options == training.parse("cnn:hadamard=on").options
+    assert training.parse("cnn:fill=contributors").options == training.parse("cnn:fill=mean_of_received").options
     assert systems.parse("reno:close=0.8").transport == "tcp:close=0.8"
     assert systems.parse("reno:early_close=0.8").transport == "tcp:early_close=0.8"
 

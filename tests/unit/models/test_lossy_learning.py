@@ -73,7 +73,7 @@ def test_what_disperses_learns_where_the_same_place_is_always_lost() -> None:
     assert spread[-1] >= whole[-1] - 0.02 and spread.mean() > plain.mean()
 
 
-@pytest.mark.parametrize("fill", ["zero", "contributors", "feedback"])
+@pytest.mark.parametrize("fill", ["zero", "mean_of_received", "feedback"])
 def test_dispersed_and_whole_is_the_mean(fill: learning.Fill) -> None:
     mean = Dispersed(fill)
     for number in range(3):

@@ -92,7 +92,7 @@ def loss(task: Task, flat: Any, inputs: np.ndarray, classes: np.ndarray) -> floa
     return seen[0]
 
 
-@pytest.mark.parametrize("fill", ["zero", "contributors", "feedback"])
+@pytest.mark.parametrize("fill", ["zero", "mean_of_received", "feedback"])
 def test_without_gradients_nothing_is_learnt(fill: learning.Fill) -> None:
     curve = learning.train(TASK, EVERYTHING, fill=fill)
     assert (curve == curve[0]).all()
@@ -104,7 +104,7 @@ def test_one_byte_takes_its_whole_number() -> None:
 
 @pytest.mark.parametrize(
     ("fill", "expected"),
-    [("zero", [2.0, 3.0, 1.0]), ("contributors", [4.0, 3.0, 1.0]), ("feedback", [2.0, 3.0, 1.0])],
+    [("zero", [2.0, 3.0, 1.0]), ("mean_of_received", [4.0, 3.0, 1.0]), ("feedback", [2.0, 3.0, 1.0])],
 )
 def test_each_way_to_fill_a_hole(fill: learning.Fill, expected: list[float]) -> None:
     """The second of two workers does not deliver its first number."""
@@ -125,7 +125,7 @@ def test_no_fill_invents_anything(holes: list[tuple[int, int]], seed: int) -> No
     lost = [tuple(holes), (), ()]
     mean = gathered(gradients, lost, owed, "feedback")
     assert np.allclose(3 * mean + sum(owed), sum(gradients), atol=1e-5)
-    among = gathered(gradients, lost, owed, "contributors")
+    among = gathered(gradients, lost, owed, "mean_of_received")
     assert (among <= np.max(gradients, axis=0) + 1e-6).all() and (among >= np.min(gradients, axis=0) - 1e-6).all()
 
 
@@ -174,7 +174,7 @@ def closed_loop(text: str, pushed: Lost, rounds: int = 30, pulled: Lost = nothin
 
 def test_a_closed_loop_learns_and_repeats_exactly() -> None:
     found, distances = closed_loop("perceptron", nothing)
-    assert found[-1] > 0.15 and (found, distances) == closed_loop("perceptron:fill=contributors", nothing)
+    assert found[-1] > 0.15 and (found, distances) == closed_loop("perceptron:fill=mean_of_received", nothing)
     assert (found, distances) == closed_loop("perceptron:fill=feedback", nothing)
     assert set(distances) == {0.0}
 
@@ -347,7 +347,7 @@ def test_replicas_are_together_once_in_so_many_rounds() -> None:
         ({"train": "cnn", "compute": "1ms", "bytes": "1MB"}, "a gradient of cnn has 114408 bytes, not 1000000"),
         ({"train": "cnn", "compute": "1ms", "collective": "tree"}, "does so by parameter_server or ring"),
         (
-            {"train": "cnn:fill=contributors", "compute": "1ms", "collective": "ring"},
+            {"train": "cnn:fill=mean_of_received", "compute": "1ms", "collective": "ring"},
             "nobody knows whose gradients are missing",
         ),
         ({"train": "cnn", "compute": "1ms", "channels": 2}, "sends its gradient whole"),

@@ -185,7 +185,7 @@ def test_what_carries_no_tensors_is_refused(transport: str, says: str) -> None:
 
 
 def test_contributors_divide_by_those_that_arrived() -> None:
-    with group(2, LOSSY, fill="contributors") as ranks:
+    with group(2, LOSSY, fill="mean_of_received") as ranks:
         found = until_lost(ranks)[-1][0]
     assert (found >= 1).all(), "nothing is halved because half of it is missing"
     assert ranks[0].stats().share < 1
