@@ -86,8 +86,8 @@ def main() -> None:
 def _uml(substrate: uml.Uml, rate: int, mtu: int, buffer: int, size: int) -> tuple[int, float, float]:
     """Packets through the bottleneck, virtual seconds from the first to the last, wall seconds of the whole run."""
     asked = {
-        "jobs": 2, "cc": ["reno"], "iterations": 1, "compute": "1ms", "bytes": f"{size}B", "offsets": "0ms,10ms",
-        "rate": f"{rate}bit", "mtu": mtu, "buffer": f"{buffer}B", "sample": "100ms", "nic": "inf", "ecn": "off",
+        "jobs": 2, "cc": ["reno"], "iterations": 1, "compute": "1ms", "bytes": f"{size}B", "start_offsets": "0ms,10ms",
+        "rate": f"{rate}bit", "mtu": mtu, "buffer": f"{buffer}B", "sample_interval": "100ms", "nic": "inf", "ecn": "off",
     }  # fmt: skip
     begun = time.perf_counter()
     (one, *_) = plan.plans(plan.resolve(spec.read(None, asked)))

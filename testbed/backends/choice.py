@@ -25,7 +25,7 @@ from testbed.spec import place as where
 NOT_BUILT = "user-mode Linux is not built and cannot be"
 IN_VM = "this is the testbed's own VM"
 
-# The experiments as flags have them, of which `on` names the place: what is asked for may differ ([realtime]).
+# The experiments as flags have them, of which `on` names the place: what is asked for may differ ([real-clock]).
 Read = Callable[[dict[str, Any]], list[Spec]]
 
 

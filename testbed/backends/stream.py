@@ -48,7 +48,7 @@ def listen(
             if not 0 <= event.size <= most_bytes:
                 raise TestbedError(
                     f"the run has {event.size / 1e9:.1f} GB to hand over, and at most {most_bytes / 1e9:.1f} GB are taken; "
-                    "with a longer --sample it becomes less."
+                    "with a longer --sample-interval it becomes less."
                 )
             on_event(event)
             archive = stream.exactly(event.size)

@@ -376,7 +376,7 @@ def _heard(words: bytes) -> None:
     if words.startswith(b"Out of memory"):
         raise TestbedError(
             "the user-mode Linux kernel ran out of the memory that it was given, and killed a process of the run; of so many "
-            "workers and messages fewer will do, or rows of rounds in place of each message (--messages rounds)."
+            "workers and messages fewer will do, or rows of rounds in place of each message (--message-log per-round)."
         )
 
 

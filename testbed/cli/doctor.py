@@ -93,7 +93,7 @@ def _trials() -> tuple[_Trial, ...]:
         _Trial("unshare and setpriv (util-linux)", _tools, "install the package util-linux", "host"),
         _Trial("network of namespaces and veth", _network, "Linux with network namespaces, and the right to make them", "host", root=True),
         _Trial("TBF bottleneck, also at 50 Gbit/s", _tbf, "a kernel with CONFIG_NET_SCH_TBF", "host", root=True),
-        _Trial("--acks first (bands under TBF)", _acks_first, "a kernel with CONFIG_NET_SCH_PRIO or HTB, and CLS_U32", root=True),
+        _Trial("--ack-priority on (priority queues under TBF)", _acks_first, "a kernel with CONFIG_NET_SCH_PRIO or HTB, and CLS_U32", root=True),
         _Trial("clang for eBPF", _clang, "`make setup`, or install clang and libbpf-dev", "host"),
         _Trial("ours, as modules or eBPF", _ours, "Linux 6.4 or newer with BTF and CONFIG_BPF_JIT, or the modules", "host", root=True),
         _Trial("minimum RTO per namespace (--rto-min)", _rto_min, "Linux 6.11 or newer", root=True),

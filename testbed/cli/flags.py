@@ -37,7 +37,8 @@ def add(parser: argparse._ActionsContainer, *names: str, suffix: str = "", **sha
 def _shape(field: fields.Field) -> dict[str, Any]:
     """What argparse asks of a field."""
     if field.choices:
-        return {"choices": list(field.choices), "type": type(field.choices[0])}
+        words = isinstance(field.choices[0], str)
+        return {"choices": list(field.choices), "type": field.today if words else type(field.choices[0])}
     shape: dict[str, Any] = {"metavar": field.metavar}
     if field.type is int:
         shape["type"] = int

@@ -109,7 +109,7 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def _described(asked: Request, chosen: Choice) -> Iterator[str]:
-    """Where it would run, what the file's ``[realtime]`` changes there, and every run."""
+    """Where it would run, what the file's ``[real-clock]`` changes there, and every run."""
     from testbed import backends as substrates
     from testbed.backends import choice
     from testbed.cli import dry_run
@@ -122,7 +122,7 @@ def _described(asked: Request, chosen: Choice) -> Iterator[str]:
     if where.in_real_time(chosen.place):
         (virtual,), (real,) = asked.read({**asked.fields, "on": "uml"}), asked.read({**asked.fields, "on": "host"})
         if changed := spec.differences(virtual, real):
-            yield "[realtime] is in force:"
+            yield "[real-clock] is in force:"
             yield from (f"  {line}" for line in changed)
     if substrates.is_assumed(chosen.place):
         yield "What the kernel there can is assumed: only root finds out, there."

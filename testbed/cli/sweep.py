@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(a cluster that is there), slurm[:PARTITION]; -j is how many at a time",
     )  # fmt: skip
     parser.add_argument(
-        "--verify-sample", metavar="SHARE",
+        "--verify-sample", metavar="FRACTION",
         help="repeat this share of the runs under virtual time (1%%), on other workers if there are, and compare bytes",
     )  # fmt: skip
     parser.add_argument("--out", default="results", help="where results go (%(default)s)")

@@ -120,9 +120,19 @@ class Written(str):
     """Text as it was written, and what it says, which `read` finds once, when it is made; raises `UnitError`."""
 
     def __new__(cls, text: str) -> Self:
-        made = super().__new__(cls, text)
+        made = super().__new__(cls, cls.today(text))
         made.read()
         return made
+
+    @classmethod
+    def today(cls, text: str) -> str:
+        """An old spelling as it is written today; a kind that has old ones overrides this and `before`."""
+        return text
+
+    @classmethod
+    def before(cls, text: str) -> str:
+        """The old spelling of ``text``, which names of folders keep."""
+        return text
 
     def read(self) -> None:
         """Of each kind its own."""

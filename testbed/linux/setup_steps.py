@@ -172,7 +172,7 @@ def _check(plan: Plan, features: Features) -> None:
             )
     if several and not (features.prio or features.htb):
         raise MachineError(
-            "--acks first and bands of priority need the queueing discipline PRIO or HTB, and this kernel has neither "
+            "--ack-priority on and priority queues need the queueing discipline PRIO or HTB, and this kernel has neither "
             "(CONFIG_NET_SCH_PRIO). Leave it out, or use --on uml."
         )
     if selective and not features.red:

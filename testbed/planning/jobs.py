@@ -166,7 +166,7 @@ def asked(spec: Spec) -> list[Asked]:
 
 def ordered(spec: Spec, wanted: list[Asked], seed: int) -> list[Asked]:
     """The jobs in the order in which they are numbered for this seed, the same under every system and job scheduler."""
-    return wanted if spec.job_order == "listed" else random.Random(f"job order {seed}").sample(wanted, len(wanted))
+    return wanted if spec.job_order == "file" else random.Random(f"job order {seed}").sample(wanted, len(wanted))
 
 
 def check_size(wanted: Sequence[Asked], spec: Spec) -> None:
@@ -247,7 +247,7 @@ def _least_s(asked: Asked, trace: Trace, hosts: tuple[str, ...], network: Networ
 
     first = asked.exchanges[0]
     saved_s = max(bounds.saved_s(payload, *way) for payload in rounds[first.id])
-    found_s = traces.critical_path_s(trace, least_s, at_once=asked.job.window is not None)
+    found_s = traces.critical_path_s(trace, least_s, at_once=asked.job.credit_bytes is not None)
     if not trace.overlaps:
         # A bucket fills while its link rests. It is full when a run begins, which counts in the mean of its iterations.
         times, ended_s = traces.spans(trace, _in_turn(asked, hosts, network)), 0.0
@@ -283,9 +283,9 @@ def _job(
         ideal_s=ideal_s,
         bytes_per_worker=() if trace is None else asked.sent,
         iterations=job.iterations or 0,
-        channels=asked.channels if job.window is None else spec.bands.data,
-        window=None if job.window is None else int(job.window),
-        partition=None if job.partition is None else int(job.partition),
+        channels=asked.channels if job.credit_bytes is None else spec.priority_queues.data,
+        window=None if job.credit_bytes is None else int(job.credit_bytes),
+        partition=None if job.partition_bytes is None else int(job.partition_bytes),
         leave_ns=None if job.leave is None else int(job.leave),
         program=job.program,
         life=given.life,
@@ -320,10 +320,10 @@ def _network_alone(asked: Asked, hosts: tuple[str, ...], network: Network) -> Wa
 
 
 def _requests(spec: Spec, asked: list[Asked]) -> list[Request]:
-    """What jobs that ask for GPUs want; they arrive when they say, or as --offsets lists it, else at the start."""
+    """What jobs that ask for GPUs want; they arrive when they say, or as --start-offsets lists it, else at the start."""
     arrives = (
         _offsets(spec, asked, [None] * len(asked), spec.seed)
-        if spec.offsets.times
+        if spec.start_offsets.times
         else [int(one.job.offset or 0) for one in asked]
     )
     return [
@@ -342,12 +342,12 @@ def _requests(spec: Spec, asked: list[Asked]) -> list[Request]:
 
 def _offsets(spec: Spec, asked: list[Asked], lasts: list[float | None], seed: int) -> list[int]:
     """When each job starts, in ns: as the job says, as given for all, or drawn from the seed, in a share of what iterations last in turn."""
-    if not spec.offsets.times:
+    if not spec.start_offsets.times:
         draw = random.Random(f"offsets {seed}")
-        width = 1.0 if spec.offsets == "uniform" else OVERLAP
+        width = 1.0 if spec.start_offsets == "uniform" else OVERLAP
         drawn = [int(draw.uniform(0, width) * (1.0 if each is None else each) * 1e9) for each in lasts]
     else:
-        drawn = [int(at) for at in spec.offsets.times]
+        drawn = [int(at) for at in spec.start_offsets.times]
         if len(drawn) != spec.jobs:
-            raise RequestError(f"offsets: {len(drawn)} given for {spec.jobs} jobs; one each, as in 0ms,50ms")
+            raise RequestError(f"start_offsets: {len(drawn)} given for {spec.jobs} jobs; one each, as in 0ms,50ms")
     return [at if one.job.offset is None else int(one.job.offset) for one, at in zip(asked, drawn, strict=True)]

@@ -18,7 +18,7 @@ from testbed.core.units import Duration, Share, UnitError, decoded
 from testbed.models.frames import frame
 from testbed.networks.routed import RoutedTopo, TooManyError, at_most, has_choice, path
 from testbed.spec import LinkSpec, Spec, limits
-from testbed.spec.relative_quantities import Bands, Loss
+from testbed.spec.relative_quantities import Loss, PriorityQueues
 
 SMALL_QUEUE_BYTES = 1 << 20  # of a socket below TCP, where a host is told nothing (Linux 4.15 to 6.13)
 NOTHING = LinkSpec(delay=Duration(0), jitter=Duration(0), loss=Loss("0%"), corrupt=Share("0%"))
@@ -209,10 +209,10 @@ def link(spec: Spec, own: LinkSpec) -> Link:
     if buffer < 2 * frame(spec.mtu):
         raise UnitError(f"its buffer of {buffer} bytes does not hold two frames of {frame(spec.mtu)} bytes")
     marks = (own.ecn or spec.ecn).of(rate, buffer, spec.mtu)
-    return Link(rate, buffer, spec.mtu, spec.acks == "first", marks)
+    return Link(rate, buffer, spec.mtu, spec.ack_priority == "on", marks)
 
 
-def banded(bottlenecks: dict[str, Link], asked: Bands, scheduled: int) -> dict[str, Link]:
+def banded(bottlenecks: dict[str, Link], asked: PriorityQueues, scheduled: int) -> dict[str, Link]:
     """Bottlenecks with the bands that are asked for, or those of a flow scheduler; raises `RequestError` for both."""
     if asked.apart:
         if scheduled > 1:
@@ -221,7 +221,7 @@ def banded(bottlenecks: dict[str, Link], asked: Bands, scheduled: int) -> dict[s
     return {name: msgspec.structs.replace(link, bands=scheduled) for name, link in bottlenecks.items()}
 
 
-def _banded(link: Link, asked: Bands) -> Link:
+def _banded(link: Link, asked: PriorityQueues) -> Link:
     """A bottleneck with bands of data below one for control; those that drop have the smaller thresholds the higher they are.
 
     The lowest has the link's own, the one of ``asked.data`` above it at place k the share 1 - k ÷ ``asked.data`` of them: what is

@@ -18,6 +18,7 @@ from testbed.core.runs.manifest import Asked
 from testbed.core.text import file_name
 from testbed.spec import Spec
 from testbed.spec.aliases import canonical
+from testbed.spec.fields import before
 
 # What an experiment is not: more seeds add to those that are there, and a limit changes no result.
 NO_PART = ("name", "seed", "seeds", "wall_limit")
@@ -44,14 +45,14 @@ def default_name(spec: Spec) -> str:
         value = getattr(spec, name)
         if name in _ELSEWHERE or value == getattr(usual, name):
             continue
-        word, holds = _word(name, _text(value))
+        word, holds = _word(*_in_folder(name, _text(value)))
         words += [word] if word else []
         exact = exact and holds
     whole = "-".join(words)
     if exact and len(whole) <= LONGEST:
         return whole
     rest = msgspec.structs.replace(spec, seed=0, seeds=0, on="auto", wall_limit=None)
-    digest = hashlib.sha256(msgspec.json.encode(rest, enc_hook=_plain)).hexdigest()
+    digest = hashlib.sha256(msgspec.json.encode(before(Spec, msgspec.to_builtins(rest, enc_hook=_plain)))).hexdigest()
     return f"{whole[:LONGEST].rstrip('-.')}-{digest[:DIGITS]}"
 
 
@@ -65,7 +66,7 @@ def apart(name: str, there: Asked, asked: Asked, *, default: bool) -> str:
     """``name`` with every field in which an experiment differs from the one that has its folder."""
     words, exact = [], True
     for field, _, value in differences(there, asked):
-        word, holds = _word(field, _text(value))
+        word, holds = _word(*_in_folder(field, _text(value)))
         words += [word] if word else []
         exact = exact and holds
     return _with(name, words if exact else [*words, digest(asked)], default=default)
@@ -73,7 +74,8 @@ def apart(name: str, there: Asked, asked: Asked, *, default: bool) -> str:
 
 def digest(asked: Asked) -> str:
     """A few digits that tell experiments apart."""
-    return _hash(msgspec.json.encode(asked.fields, order="deterministic").decode())
+    fields = before(Spec, canonical(dict(asked.fields), "asked"))
+    return _hash(msgspec.json.encode(fields, order="deterministic").decode())
 
 
 def differences(there: Asked, asked: Asked) -> list[tuple[str, Any, Any]]:
@@ -136,6 +138,12 @@ def _with(name: str, words: list[str], *, default: bool) -> str:
         return whole
     short = f"{'-'.join((stem, *words))[:LONGEST].rstrip('-.')}-{_hash(whole)}{dot}{rest}"
     return short if len(short) <= LONGEST_NAME else f"{short[:LONGEST].rstrip('-.')}-{_hash(whole)}"
+
+
+def _in_folder(field: str, text: str | None) -> tuple[str, str | None]:
+    """What names of folders call a field, and its value."""
+    ((name, value),) = before(Spec, {field: text}).items()
+    return name, value
 
 
 def _word(name: str, text: str | None) -> tuple[str, bool]:

@@ -34,7 +34,7 @@ from testbed.planning.profiles import profile as profiled
 from testbed.replay import training
 from testbed.schedulers import flow
 from testbed.spec import Spec, systems
-from testbed.spec.relative_quantities import Bands
+from testbed.spec.relative_quantities import PriorityQueues
 from testbed.transports import Flow
 
 
@@ -66,7 +66,9 @@ def resolve(spec: Spec, model: Model | None = None) -> Scenario:
     wanted = jobs.asked(spec)
     jobs.check_size(wanted, spec)
     network = links.network(spec)
-    model = model or Model(float(spec.rate), math.inf if spec.intra_rate is None else float(spec.intra_rate))
+    model = model or Model(
+        float(spec.rate), math.inf if spec.intra_server_rate is None else float(spec.intra_server_rate)
+    )
     every = itertools.product(spec.scheduler, range(spec.seed, spec.seed + spec.seeds))
     placed = [
         jobs.placed(spec, jobs.ordered(spec, wanted, seed), network, scheduler, seed, model)
@@ -204,7 +206,7 @@ def _plan(scenario: Scenario, placed: Placed, system: System, profiles: Mapping[
         wires=network.wires,
         base_rtt_s=placed.base_rtt_s,
         jobs=_with_their_kinds(own, placed.ways),
-        sample_ns=int(spec.sample),
+        sample_ns=int(spec.sample_interval),
         events=network.events,
         rto_min_us=None if spec.rto_min is None else int(spec.rto_min) // 1000,
         assumptions=tuple(
@@ -219,7 +221,7 @@ def _plan(scenario: Scenario, placed: Placed, system: System, profiles: Mapping[
         nics=network.nics,
         schedule=sharing.report or None,
         scheduler=placed.scheduler,
-        messages=spec.messages,
+        messages="full" if spec.message_log == "per-message" else "rounds",
         stop_when_periodic=spec.stop_when_periodic,
         crossed=len(spec.scheduler) > 1,
         servers=placed.servers,
@@ -287,7 +289,7 @@ def _check_windows(system: System, placed: Placed, sharing: flow.Sharing) -> Non
             and transports.parse(how).options.early_close < 1
         ):
             raise RequestError(
-                f"job {job.job} ({job.trace}): with a window TCP is not stopped in the middle of a message: leave out the window, or write "
+                f"job {job.job} ({job.trace}): with credit TCP is not stopped in the middle of a message: leave out credit_bytes, or write "
                 "send_fraction in place of early_close"
             )
 
@@ -318,16 +320,16 @@ def _check_trainings(system: System, placed: Placed) -> None:
             )
 
 
-def _bands(scenario: Scenario, placed: Placed, system: System) -> Bands:
+def _bands(scenario: Scenario, placed: Placed, system: System) -> PriorityQueues:
     """The bands at every switch: as asked for, else as a transport wants them."""
-    if scenario.spec.bands != "1":
-        return scenario.spec.bands
+    if scenario.spec.priority_queues != "1":
+        return scenario.spec.priority_queues
     texts = {str(way.options.bands) for way in _transports(placed, system)}
     if len(texts) > 1:
         raise RequestError(
-            f"transports want different bands at switches: {', '.join(sorted(texts))}; say which: --bands"
+            f"transports want different priority queues at switches: {', '.join(sorted(texts))}; say which: --priority-queues"
         )
-    (found,) = map(Bands, texts)
+    (found,) = map(PriorityQueues, texts)
     if found.drops and not all(link.marking for link in scenario.network.bottlenecks.values()):
         raise RequestError(
             f"{system.label} wants bands that drop from the threshold at which a link marks: leave out --ecn off"

@@ -3,7 +3,7 @@
 Every field (`testbed.spec.experiment`) is a flag (``--rate``) and a key of the file (``rate = "500mbit"``);
 flags win. Quantities are text with a unit in both. A file may stand on another one
 (``base = "other.toml"``), and stand for several experiments (`testbed.spec.sweep`). What its table
-``[realtime]`` holds takes the place of its other fields wherever the clock is a real one, what
+``[real-clock]`` holds takes the place of its other fields wherever the clock is a real one, what
 ``[quick]`` holds where time is short (``--quick``).
 """
 
@@ -62,6 +62,7 @@ def make(fields: dict[str, Any], flags: dict[str, Any], source: str) -> Spec:
         if path == "on":
             raise RequestError(f"--set {text}: where it runs is said by --on {value}")
         files.put(fields, path, files.toml_value(value), "--set")
+    fields = canonical(fields, source)  # with what --set and a sweep's path have put there
     with within(source):
         if "system" in fields:
             fields["system"] = system_tables.texts(fields["system"])
@@ -213,15 +214,20 @@ def _check(spec: Spec) -> None:
         raise wrong("corrupt", f"{spec.corrupt} is not between 0% and 100%")
     with within("ecn"):
         spec.ecn.of(int(spec.rate), buffer, spec.mtu)
-    if spec.bands.drops and spec.ecn == "off":
-        raise wrong("bands", f"{spec.bands} drops from the thresholds at which a link marks, and --ecn off has none")
+    if spec.priority_queues.drops and spec.ecn == "off":
+        raise wrong(
+            "priority_queues",
+            f"{spec.priority_queues} drops from the thresholds at which a link marks, and --ecn off has none",
+        )
     jobs = spec.all_jobs
     if without := [number for number, job in enumerate(jobs) if spec.lives and job.gpus is None]:
         raise wrong(
             f"job.{without[0]}.gpus", "is not said, and other jobs say theirs; all jobs ask for GPUs, or none does"
         )
-    if spec.intra_rate is not None and not spec.lives:
-        raise wrong("intra_rate", "is that of servers in which a job has several GPUs, and no job asks for any (gpus)")
+    if spec.intra_server_rate is not None and not spec.lives:
+        raise wrong(
+            "intra_server_rate", "is that of servers in which a job has several GPUs, and no job asks for any (gpus)"
+        )
     for number, job in enumerate(jobs):
         if (job.workers or 0) > most.workers:
             raise wrong(f"job.{number}.workers", f"{job.workers} is not between 2 and {most.workers}{reach}")

@@ -1,37 +1,77 @@
-"""Other names of fields, by the name of today: a file, a flag and `--set` take both."""
+"""Other names of fields and old words, by those of today: a file, a flag and ``--set`` take both. Names of folders keep the old ones."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from testbed.core.errors import RequestError
+import msgspec
+
+from testbed.core.errors import RequestError, within
 from testbed.spec import fields
 from testbed.spec.experiment import Spec
 
-ALIASES = {
-    alias: name
-    for name, field in fields.of(Spec).items()
-    for alias in (*field.declaration.aliases, *field.declaration.old_names)
-}
-INSIDE = ("quick", "realtime")  # tables whose keys are fields, too; a sweep's are named as they are typed
+ALIASES = fields.aliases(Spec)
+TABLES = {"realtime": "real-clock"}  # old names of tables
+INSIDE = ("quick", "real-clock")  # tables whose keys are fields, too
 
 
 def canonical(given: dict[str, Any], source: str) -> dict[str, Any]:
     """``given`` by the names of today, in the tables of a file and in ``--set``; raises `RequestError` if one has both."""
-    result: dict[str, Any] = {}
-    for key, value in given.items():
-        name = ALIASES.get(key, key)
-        if name in result:
-            earlier = next(alias for alias, today in ALIASES.items() if today == name)
-            raise RequestError(f"{source}: {earlier} and {name} are two names of one field; give one of them")
-        if key in INSIDE and isinstance(value, dict):
-            value = canonical(value, f"{source}: {key}")
-        if key == "set" and isinstance(value, list):
-            value = [_path(text) if isinstance(text, str) else text for text in value]
-        result[name] = value
+    if both := [old for old, new in TABLES.items() if old in given and new in given]:
+        raise RequestError(f"{source}: {both[0]} and {TABLES[both[0]]} are two names of one table; give one of them")
+    with within(source):
+        result = fields.today(Spec, {TABLES.get(key, key): value for key, value in given.items()})
+    for key in INSIDE:
+        if isinstance(result.get(key), dict):
+            result[key] = canonical(result[key], f"{source}: {key}")
+    if isinstance(result.get("sweep"), dict):
+        result["sweep"] = _swept(result["sweep"])
+    if isinstance(result.get("set"), list):
+        result["set"] = [_set(text) if isinstance(text, str) else text for text in result["set"]]
     return result
 
 
-def _path(text: str) -> str:
+def path_of(path: str) -> str:
+    """A path by the names of today: ``job.0.window`` is ``job.0.credit_bytes``."""
+    return _walked(path)[0]
+
+
+def in_folder(path: str, value: Any) -> tuple[str, Any]:
+    """What names of folders call the field at a ``path``, and its ``value``; a name that is no old one stays as it is typed."""
+    _, kind, field = _walked(path)
+    typed = path.rsplit(".", maxsplit=1)[-1]
+    if field is None:
+        return typed, fields.before(kind, value) if kind is not None and isinstance(value, dict) else value
+    return field.declaration.folder_name or typed, field.before(value)
+
+
+def _swept(swept: dict[str, Any]) -> dict[str, Any]:
+    """Paths whose names of folders stay are named as of today, all others as they are typed."""
+    result: dict[str, Any] = {}
+    for path, value in swept.items():
+        field = _walked(path)[2]
+        name = path_of(path) if field is not None and field.declaration.folder_name else path
+        result[name] = _swept(value) if path == "zip" and isinstance(value, dict) else value
+    return result
+
+
+def _set(text: str) -> str:
     path, equals, value = text.partition("=")
-    return ALIASES.get(path, path) + equals + value
+    return path_of(path) + equals + value
+
+
+def _walked(path: str) -> tuple[str, type[msgspec.Struct] | None, fields.Field | None]:
+    """A path by the names of today, the struct of what lies there, and its field; None where it leads to none."""
+    kind: type[msgspec.Struct] | None = Spec
+    field: fields.Field | None = None
+    words: list[str] = []
+    for word in path.split("."):
+        if field is not None and field.tables is not None:  # an index, or a link's name
+            kind, field = field.tables, None
+            words.append(word)
+            continue
+        name = word if kind is None else fields.aliases(kind).get(word, word)
+        field = None if kind is None else fields.of(kind).get(name)
+        kind = kind if field is not None else None
+        words.append(name)
+    return ".".join(words), kind, field

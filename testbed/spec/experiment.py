@@ -16,7 +16,16 @@ from testbed.replay import training
 from testbed.spec import fields
 from testbed.spec.fields import field
 from testbed.spec.job import Job, complete
-from testbed.spec.relative_quantities import Bands, HostQueue, LinkRate, Loss, Marks, NicRate, Offsets, QueueLength
+from testbed.spec.relative_quantities import (
+    HostQueue,
+    LinkRate,
+    Loss,
+    Marks,
+    NicRate,
+    PriorityQueues,
+    QueueLength,
+    StartOffsets,
+)
 from testbed.traces.noise import Noise
 
 
@@ -112,16 +121,25 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         ),
     ] = None
     channels: Annotated[int, field("connections of a flow", group="workload")] = 1
-    window: Annotated[
+    credit_bytes: Annotated[
         Size | None,
         field(
             "bytes of a worker on their way at a time, front layers first: exchanges are in flight together",
             group="workload",
+            old_names=("window",),
+            folder_name="window",
             if_unset="one exchange after the other",
         ),
     ] = None
-    partition: Annotated[
-        Size | None, field("bytes of a message in that window, at most", group="workload", if_unset="as large as it is")
+    partition_bytes: Annotated[
+        Size | None,
+        field(
+            "largest part of a message that takes credit (--credit-bytes)",
+            group="workload",
+            old_names=("partition",),
+            folder_name="partition",
+            if_unset="as large as it is",
+        ),
     ] = None
     train: Annotated[
         str | None,
@@ -140,12 +158,14 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         ),
     ] = ()
     job_order: Annotated[
-        Literal["listed", "drawn"],
+        Literal["file", "shuffled"],
         field(
-            "order in which jobs are numbered, and asked by a job scheduler: as they are listed, or drawn by the seed, another for each",
+            "order in which jobs are numbered, and asked by a job scheduler: that of the file, or shuffled, in another way for each seed",
             group="workload",
+            old_values={"listed": "file", "drawn": "shuffled"},
+            folder_name="job_order",
         ),
-    ] = "listed"
+    ] = "file"
     system: Annotated[
         tuple[str, ...],
         field(
@@ -187,9 +207,16 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         tuple[Event, ...],
         field("what happens to bottlenecks while jobs run, once for each event", group="network", flag=False),
     ] = ()
-    acks: Annotated[
-        Literal["mixed", "first"], field("first: pure ACKs have a band of their own at the bottleneck", group="network")
-    ] = "mixed"
+    ack_priority: Annotated[
+        Literal["off", "on"],
+        field(
+            "on: pure ACKs have a queue of their own at the bottleneck, which goes first",
+            group="network",
+            old_names=("acks",),
+            old_values={"mixed": "off", "first": "on"},
+            folder_name="acks",
+        ),
+    ] = "off"
     ecn: Annotated[
         Marks,
         field(
@@ -199,13 +226,16 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             const="on",
         ),
     ] = msgspec.field(default_factory=lambda: Marks("on"))
-    bands: Annotated[
-        Bands,
+    priority_queues: Annotated[
+        PriorityQueues,
         field(
-            "bands of data in strict priority by class selector, with one above them for control; 4,drop: they drop what cannot be marked; 4,solved: from thresholds as MLT's appendix has them; 1,apart: one below that of control; 1: one queue for all",
+            "queues of data in strict priority by class selector, with one above them for control; 4,drop-non-ect: they drop what cannot be marked; 4,mlt-thresholds: from thresholds as MLT's appendix has them; 1,separate-control: one below that of control; 1: one queue for all",
             group="network",
+            metavar="N",
+            old_names=("bands",),
+            folder_name="bands",
         ),
-    ] = msgspec.field(default_factory=lambda: Bands("1"))
+    ] = msgspec.field(default_factory=lambda: PriorityQueues("1"))
     delay: Annotated[
         Duration, field("one-way delay, added on the last hop of every path", group="network", high="1s")
     ] = msgspec.field(default_factory=lambda: Duration(0))
@@ -215,7 +245,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     loss: Annotated[
         Loss,
         field(
-            "share of packets lost at random on the last hop; 80%/0.1%/5%: in bursts, which begin behind a packet with 0.1% and end with 5%",
+            "share of packets lost at random on the last hop; ge:loss=80%,p=0.1%,r=5% (Gilbert-Elliott): 80% within bursts, which begin behind a packet with 0.1% and end with 5%",
             group="network",
             metavar="FRACTION",
         ),
@@ -224,13 +254,16 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Share,
         field("share of packets with a bit flipped at random on the last hop", group="network", metavar="FRACTION"),
     ] = msgspec.field(default_factory=lambda: Share("0%"))
-    offsets: Annotated[
-        Offsets,
+    start_offsets: Annotated[
+        StartOffsets,
         field(
-            "when jobs start: overlapped (within 5 % of an iteration), uniform, or a time for each, 0ms,50ms,…",
+            "when jobs start: clustered (within 5 % of an iteration), uniform, or a time for each, 0ms,50ms,…",
             group="workload",
+            metavar="STARTS",
+            old_names=("offsets",),
+            folder_name="offsets",
         ),
-    ] = msgspec.field(default_factory=lambda: Offsets("overlapped"))
+    ] = msgspec.field(default_factory=lambda: StartOffsets("clustered"))
     noise: Annotated[
         Noise | None,
         field(
@@ -288,19 +321,36 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             old_names=("scale_of",),
         ),
     ] = None
-    intra_rate: Annotated[
+    intra_server_rate: Annotated[
         Rate | None,
         field(
-            "rate of exchanges inside a server, of jobs that ask for GPUs", group="network", if_unset="infinitely fast"
+            "rate of exchanges inside a server, of jobs that ask for GPUs",
+            group="network",
+            old_names=("intra_rate",),
+            folder_name="intra_rate",
+            if_unset="infinitely fast",
         ),
     ] = None
-    sample: Annotated[Duration, field("interval of link and flow samples", group="measurement", low="1ms")] = (
-        msgspec.field(default_factory=lambda: Duration(10_000_000))
-    )
-    messages: Annotated[
-        Literal["rounds", "full"],
-        field("log of transports that may lose: a row a round and peer, or full: a row a message", group="measurement"),
-    ] = "rounds"
+    sample_interval: Annotated[
+        Duration,
+        field(
+            "interval of link and flow samples",
+            group="measurement",
+            old_names=("sample",),
+            folder_name="sample",
+            low="1ms",
+        ),
+    ] = msgspec.field(default_factory=lambda: Duration(10_000_000))
+    message_log: Annotated[
+        Literal["per-round", "per-message"],
+        field(
+            "messages.csv of transports that may lose: a row a round and peer, or a row a message",
+            group="measurement",
+            old_names=("messages",),
+            old_values={"rounds": "per-round", "full": "per-message"},
+            folder_name="messages",
+        ),
+    ] = "per-round"
     stop_when_periodic: Annotated[
         int,
         field(

@@ -8,15 +8,16 @@ From this follow the flag and its help (`testbed.cli.flags`), the JSON schema (`
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from dataclasses import field as _attribute
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import msgspec
 
 from testbed.core.errors import RequestError
-from testbed.core.units import Quantity
+from testbed.core.units import Quantity, Written
 
 GROUPS = ("workload", "systems", "network", "repetition", "measurement", "where it runs", "results")
 
@@ -31,6 +32,8 @@ class Declaration:
     if_unset: str = ""  # what holds where the default is None
     aliases: tuple[str, ...] = ()  # other names, which help shows
     old_names: tuple[str, ...] = ()  # other names, which no help shows
+    old_values: Mapping[str, str] = _attribute(default_factory=dict)  # words of before, and what they are today
+    folder_name: str = ""  # what names of folders call it; they also keep the words of before
     const: Any = None  # what its flag means without a value
     flag: bool = True  # whether it has one
     low: int | str | None = None  # the least; a quantity with its unit
@@ -78,6 +81,11 @@ class Field:
         return get_args(self.type) if get_origin(self.type) is Literal else ()
 
     @property
+    def tables(self) -> type[msgspec.Struct] | None:
+        """The struct of the tables that it holds, if it does."""
+        return next((kind for kind in get_args(self.type) if issubclass(_plain(kind), msgspec.Struct)), None)
+
+    @property
     def is_list(self) -> bool:
         """Whether it has several values."""
         return get_origin(self.type) is tuple
@@ -85,7 +93,7 @@ class Field:
     @property
     def is_repeated(self) -> bool:
         """Whether each of its values is a table, and has a flag of its own."""
-        return self.is_list and issubclass(get_args(self.type)[0], msgspec.Struct)
+        return self.is_list and self.tables is not None
 
     @property
     def metavar(self) -> str:
@@ -99,6 +107,30 @@ class Field:
         if isinstance(self.type, type) and issubclass(self.type, Quantity):
             return self.type.noun.upper()
         return self.name.upper()
+
+    def today(self, value: Any) -> Any:
+        """A value, or the words in its tables, as they are written today."""
+        if isinstance(value, str):
+            known = self.declaration.old_values.get(value, value)
+            return self.type.today(known) if issubclass(_plain(self.type), Written) else known
+        return self._in_tables(value, today)
+
+    def before(self, value: Any) -> Any:
+        """A value, or the words in its tables, as names of folders have them."""
+        if isinstance(value, str):
+            if issubclass(_plain(self.type), Written):
+                return self.type.before(value)
+            return next((old for old, new in self.declaration.old_values.items() if new == value), value)
+        return self._in_tables(value, before)
+
+    def _in_tables(self, value: Any, change: Callable[[type[msgspec.Struct], dict[str, Any]], Any]) -> Any:
+        if self.tables is None:
+            return value
+        if isinstance(value, dict):
+            return {key: change(self.tables, one) if isinstance(one, dict) else one for key, one in value.items()}
+        if isinstance(value, list | tuple):
+            return [change(self.tables, one) if isinstance(one, dict) else one for one in value]
+        return value
 
     def check(self, value: Any) -> None:
         """Raises `RequestError` if ``value`` is beyond the limits that are declared."""
@@ -120,6 +152,38 @@ def flag(name: str) -> str:
 def of(kind: type[msgspec.Struct]) -> Mapping[str, Field]:
     """Every field of a struct, by its name."""
     return {one.name: _field(one) for one in msgspec.structs.fields(kind)}
+
+
+@functools.cache
+def aliases(kind: type[msgspec.Struct]) -> Mapping[str, str]:
+    """Other names of a struct's fields, and the names of today."""
+    return {
+        alias: one.name for one in of(kind).values() for alias in (*one.declaration.aliases, *one.declaration.old_names)
+    }
+
+
+def today(kind: type[msgspec.Struct], given: Mapping[str, Any]) -> dict[str, Any]:
+    """``given`` by the names and words of today; raises `RequestError` if it has two names of one field."""
+    result: dict[str, Any] = {}
+    for key, value in given.items():
+        name = aliases(kind).get(key, key)
+        if name in result:
+            other = next(one for one in given if one != key and aliases(kind).get(one, one) == name)
+            raise RequestError(f"{other} and {key} are two names of one field; give one of them")
+        result[name] = of(kind)[name].today(value) if name in of(kind) else value
+    return result
+
+
+def before(kind: type[msgspec.Struct], given: Mapping[str, Any]) -> dict[str, Any]:
+    """``given`` by the names and words of before, which names of folders keep."""
+    known = of(kind)
+    result: dict[str, Any] = {}
+    for name, value in given.items():
+        field = known.get(name)
+        result[name if field is None else field.declaration.folder_name or name] = (
+            value if field is None else field.before(value)
+        )
+    return result
 
 
 def flags(kind: type[msgspec.Struct]) -> Iterator[str]:
@@ -154,6 +218,10 @@ def _field(one: msgspec.structs.FieldInfo) -> Field:
     default = None if default is msgspec.NODEFAULT else default
     low, high = (kind.parse(end) if isinstance(end, str) else end for end in (said.low, said.high))
     return Field(one.name, kind, default, said, low, high)
+
+
+def _plain(kind: Any) -> type:
+    return kind if isinstance(kind, type) else object
 
 
 def _with(description: str, usual: str) -> str:

@@ -1,6 +1,6 @@
 """Experiment files: what their tables come to, before anybody asks what it means (`testbed.spec`).
 
-A file may stand on another one (``base``); its tables ``[quick]`` and ``[realtime]`` take the
+A file may stand on another one (``base``); its tables ``[quick]`` and ``[real-clock]`` take the
 place of its other fields in some cases; any field can be put in by its path.
 """
 
@@ -18,7 +18,7 @@ from testbed.core.input_files import is_file, read_text
 from testbed.core.text import quoted, shown
 from testbed.schedulers import job
 from testbed.spec import place as where
-from testbed.spec.aliases import ALIASES, canonical
+from testbed.spec.aliases import canonical, path_of
 
 Fields = dict[str, Any]
 
@@ -26,18 +26,18 @@ MOST_BYTES = 10**6  # of an experiment's file
 MOST_DEEP = 8  # tables in tables
 MOST_BASES = 16  # files that stand one on another
 
-OVERLAYS = ("quick", "realtime")  # tables of fields that hold in some cases only, the later on top
+OVERLAYS = ("quick", "real-clock")  # tables of fields that hold in some cases only, the later on top
 
 
 def in_force(fields: Fields, flags: Fields, source: str) -> Fields:
     """A file's ``fields`` with those of the `OVERLAYS` that hold merged into them; raises `RequestError`.
 
-    ``[quick]`` holds with ``--quick``, ``[realtime]`` where the clock is a real one; that has no fields but
+    ``[quick]`` holds with ``--quick``, ``[real-clock]`` where the clock is a real one; that has no fields but
     ``impossible`` if the experiment cannot be had there (`VirtualTimeOnlyError`).
     """
     fields = dict(fields)
     on = flags.get("on", fields.get("on", "auto"))
-    holds = {"quick": flags.get("quick", False), "realtime": isinstance(on, str) and where.in_real_time(on)}
+    holds = {"quick": flags.get("quick", False), "real-clock": isinstance(on, str) and where.in_real_time(on)}
     for name in OVERLAYS:
         overlay = fields.pop(name, {})
         if not isinstance(overlay, dict):
@@ -62,7 +62,7 @@ def _overlaid(fields: Fields, overlay: Fields) -> Fields:
 
 def _without(swept: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     """What is still swept if the fields ``given`` have one value each."""
-    left = {path: values for path, values in swept.items() if ALIASES.get(path, path) not in given}
+    left = {path: values for path, values in swept.items() if path_of(path) not in given}
     if isinstance(left.get("zip"), dict):
         left["zip"] = _without(left["zip"], given)
     return {path: values for path, values in left.items() if path != "zip" or values}

@@ -23,6 +23,7 @@ from testbed.core.errors import RequestError, within
 from testbed.core.text import quoted
 from testbed.core.units import Duration, Size
 from testbed.replay import training
+from testbed.spec import fields
 from testbed.spec.fields import field
 from testbed.traces import collectives
 from testbed.traces import trace as traces
@@ -31,7 +32,7 @@ from testbed.traces.trace import Trace
 
 LEARNS_BY = ("parameter_server", "ring")  # the first, if nothing is said
 _WHAT = ("trace", "ddp", "cmd")
-_OF_A_REPLAY = ("train", "collective", "channels", "window", "partition", "noise")
+_OF_A_REPLAY = ("train", "collective", "channels", "credit_bytes", "partition_bytes", "noise")
 
 
 class JobError(RequestError):
@@ -51,8 +52,16 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     workers: Annotated[int | None, field("number of workers")] = None
     collective: Annotated[str | None, field("how operations of its kind are carried out", metavar="NAME")] = None
     channels: Annotated[int | None, field("connections of a flow")] = None
-    window: Annotated[Size | None, field("bytes of a worker on their way at a time, front layers first")] = None
-    partition: Annotated[Size | None, field("bytes of a message in that window, at most")] = None
+    credit_bytes: Annotated[
+        Size | None,
+        field(
+            "bytes of a worker on their way at a time, front layers first", old_names=("window",), folder_name="window"
+        ),
+    ] = None
+    partition_bytes: Annotated[
+        Size | None,
+        field("largest part of a message that takes credit", old_names=("partition",), folder_name="partition"),
+    ] = None
     offset: Annotated[Duration | None, field("it arrives so long after the start")] = None
     leave: Annotated[Duration | None, field("it departs (its workers are killed) so long after the start")] = None
     noise: Annotated[Noise | None, field("noise of the compute time")] = None
@@ -109,19 +118,20 @@ def parse(text: str) -> dict[str, Any]:
     if what == "cmd" and colon:
         return {what: rest}
     first, *options = text.split(",")
-    fields: dict[str, Any] = {} if first == "synthetic" else {"trace": first}
+    found: dict[str, Any] = {} if first == "synthetic" else {"trace": first}
     if what == "ddp" and colon:
-        fields = {what: first.removeprefix("ddp:")}
+        found = {what: first.removeprefix("ddp:")}
     for option in options:
         key, equals, value = option.partition("=")
-        if not equals or key in fields or key not in Job.__struct_fields__ or key in _WHAT:
+        key = fields.aliases(Job).get(key, key)
+        if not equals or key in found or key not in Job.__struct_fields__ or key in _WHAT:
             known = ", ".join(name for name in Job.__struct_fields__ if name not in _WHAT)
             raise JobError(
                 f"{quoted(option)} in {quoted(text)} is no option of a job (once each, as in workers=4): {known}",
                 where="job",
             )
-        fields[key] = int(value) if value.isdecimal() and len(value) < 20 else value
-    return fields
+        found[key] = int(value) if value.isdecimal() and len(value) < 20 else value
+    return found
 
 
 def complete(job: Job, defaults: Job) -> Job:
@@ -141,7 +151,14 @@ def complete(job: Job, defaults: Job) -> Job:
         if job.gpus is not None:
             raise JobError(f"{job.label} is a real program, whose workers are said by `workers`", where="gpus")
         check_transport(job, job.transport or TCP)
-        own |= {"train": None, "collective": None, "channels": 1, "window": None, "partition": None, "noise": None}
+        own |= {
+            "train": None,
+            "collective": None,
+            "channels": 1,
+            "credit_bytes": None,
+            "partition_bytes": None,
+            "noise": None,
+        }
     result = msgspec.structs.replace(defaults, **own)
     if result.train is not None:
         result = _learning(result)
@@ -172,7 +189,13 @@ def _learning(job: Job) -> Job:
         raise JobError(
             f"a gradient of {job.train} has {size} bytes, not {int(job.bytes or 0)}; leave it out", where="bytes"
         )
-    for name, usual in (("channels", 1), ("window", None), ("partition", None), ("buckets", None), ("gpus", None)):
+    for name, usual in (
+        ("channels", 1),
+        ("credit_bytes", None),
+        ("partition_bytes", None),
+        ("buckets", None),
+        ("gpus", None),
+    ):
         if getattr(job, name) not in (None, usual):
             raise JobError("a job that learns sends its gradient whole, one after the other: leave it out", where=name)
     return msgspec.structs.replace(job, bytes=Size(size), collective=by)
@@ -196,14 +219,18 @@ def _check(job: Job) -> None:
         value = getattr(job, name)
         if not low <= value <= high:
             raise JobError(f"{value} is not between {low} and {high}", where=name)
-    if job.partition is not None and (job.window is None or not 1 <= job.partition <= job.window):
+    if job.partition_bytes is not None and (
+        job.credit_bytes is None or not 1 <= job.partition_bytes <= job.credit_bytes
+    ):
         raise JobError(
-            "is a part of what a window lets through: give a window that is at least as large", where="partition"
+            "is a part of the credit. Give `credit_bytes` that are at least as large", where="partition_bytes"
         )
-    if job.window is not None and job.window < 1:
-        raise JobError("lets nothing through; leave it out for one exchange after the other", where="window")
-    if job.window is not None and (job.channels or 1) > 1:
-        raise JobError("has a connection for each band of priority (--bands), and no other channels", where="window")
+    if job.credit_bytes is not None and job.credit_bytes < 1:
+        raise JobError("lets nothing through; leave it out for one exchange after the other", where="credit_bytes")
+    if job.credit_bytes is not None and (job.channels or 1) > 1:
+        raise JobError(
+            "has a connection for each priority queue (--priority-queues), and no other channels", where="credit_bytes"
+        )
     if job.leave is not None and job.leave <= (job.offset or 0):
         raise JobError(f"it would leave after {job.leave}, before it has begun", where="leave")
     if job.collective is not None:
@@ -243,10 +270,10 @@ def _check_trace(job: Job) -> None:
             "say `workers` in place of `gpus`, or replay all-reduces",
             where="gpus",
         )
-    if "send_recv" in used and job.window is not None:
+    if "send_recv" in used and job.credit_bytes is not None:
         raise JobError(
-            f"{trace.name} has send_recv operations, each of which is answered before the next; leave out the window",
-            where="window",
+            f"{trace.name} has send_recv operations, each of which is answered before the next; leave out credit_bytes",
+            where="credit_bytes",
         )
     if "send_recv" in used and job.workers != 2:
         raise JobError(

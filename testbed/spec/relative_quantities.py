@@ -6,6 +6,7 @@ Each is the text as it was written (names of experiments and messages show it), 
 from __future__ import annotations
 
 import re
+from typing import ClassVar
 
 from testbed.core.runs.plan import Burst, Marking
 from testbed.core.text import quoted
@@ -14,7 +15,7 @@ from testbed.models.frames import frame
 
 SLOWEST_BPS, FASTEST_BPS = 1_000_000, 10**15
 NEVER_FULL_BYTES = 1 << 30  # more than the sockets of a host hold
-MOST_BANDS = 7  # of data: the eighth class selector is control
+MOST_QUEUES = 7  # of data: the eighth class selector is control
 
 
 class QueueLength(Written):
@@ -41,38 +42,69 @@ class QueueLength(Written):
         return int(self.length) if isinstance(self.length, Size) else self.length * frame(mtu)
 
 
-class Offsets(Written):
-    """When jobs start: ``overlapped`` or ``uniform`` (drawn from the seed), or a time for each of them (``0ms,50ms``)."""
+class StartOffsets(Written):
+    """When jobs start: ``clustered`` or ``uniform`` (drawn from the seed), or a time for each of them (``0ms,50ms``)."""
 
     times: tuple[Duration, ...] = ()  # none: they are drawn
 
+    @classmethod
+    def today(cls, text: str) -> str:
+        return "clustered" if text == "overlapped" else text
+
+    @classmethod
+    def before(cls, text: str) -> str:
+        return "overlapped" if text == "clustered" else text
+
     def read(self) -> None:
-        if self in ("overlapped", "uniform"):
+        if self in ("clustered", "uniform"):
             return
         try:
             self.times = tuple(map(Duration.parse, self.split(",")))
         except UnitError as error:
-            raise UnitError(f"{error}; or overlapped, or uniform") from error
+            raise UnitError(f"{error}; or clustered, or uniform") from error
 
 
 class Loss(Written):
-    """``1%`` of all packets, or ``80%/0.1%/5%``: 80 % within bursts, which begin behind a packet with 0.1 % and end with 5 %."""
+    """``1%`` of all packets, or bursts as netem's ``gemodel`` has them: ``ge:loss=80%,p=0.1%,r=5%``.
+
+    80 % are lost within a burst; one begins behind a packet with 0.1 % and ends with 5 %.
+    """
 
     value: float
     burst: Burst | None = None
 
+    @classmethod
+    def today(cls, text: str) -> str:
+        shares = text.split("/")
+        return "ge:loss={},p={},r={}".format(*shares) if len(shares) == 3 else text
+
+    @classmethod
+    def before(cls, text: str) -> str:
+        shares = _burst(text)
+        return "/".join(shares[name] for name in ("loss", "p", "r")) if shares.keys() == BURST else text
+
     def read(self) -> None:
-        share, *chances = self.split("/")
-        self.value = Share(share).value
+        shares = _burst(self) if self.startswith("ge:") else {"loss": str(self)}
+        if self.startswith("ge:") and shares.keys() != BURST:
+            raise UnitError(f"{quoted(self)} says no bursts: give loss, p and r, as in ge:loss=80%,p=0.1%,r=5%")
+        self.value = Share(shares["loss"]).value
         if not 0 <= self.value < 1:
             raise UnitError(f"{quoted(self)} is not between 0% and 100%")
-        if not chances:
+        if len(shares) == 1:
             return
-        if len(chances) != 2:
-            raise UnitError(f"{quoted(self)} says no bursts: LOSS/BEGINS/ENDS, as in 80%/0.1%/5%")
-        self.burst = Burst(*(Share(each).value for each in chances))
+        self.burst = Burst(*(Share(shares[name]).value for name in ("p", "r")))
         if not self.burst.ends:
             raise UnitError(f"{quoted(self)} says bursts that never end")
+
+
+BURST = {"loss", "p", "r"}
+
+
+def _burst(text: str) -> dict[str, str]:
+    """What ``ge:`` says, each once; empty if it says anything twice."""
+    items = [item.partition("=") for item in text.removeprefix("ge:").split(",")]
+    shares = {name: share for name, _, share in items}
+    return shares if len(shares) == len(items) else {}
 
 
 class LinkRate(Written):
@@ -157,23 +189,41 @@ class Marks(Written):
 _MARKS = "give `on`, `off`, one threshold (65kB, 200us, 40p), or MIN,MAX,PROBABILITY with MIN ≤ MAX ≤ buffer, as in 5kB,200kB,1%"
 
 
-class Bands(Written):
-    """``N``, ``N,drop`` or ``N,solved``: so many bands of data, which may drop what they cannot mark, or do so from thresholds by `testbed.models.thresholds`.
+class PriorityQueues(Written):
+    """``N`` queues of data; ``N,drop-non-ect``: they drop what they cannot mark; ``N,mlt-thresholds``: from thresholds by `testbed.models.thresholds`.
 
-    ``1,apart``: one, and control above it, as all others have it.
+    ``1,separate-control``: one, and a queue for control above it, as all others have it.
     """
+
+    SUFFIXES: ClassVar = {
+        "drop": "drop-non-ect",
+        "solved": "mlt-thresholds",
+        "apart": "separate-control",
+    }  # old: of today
 
     data: int
     drops: bool
     solved: bool
-    apart: bool  # there is a band for control
+    apart: bool  # there is a queue for control
+
+    @classmethod
+    def today(cls, text: str) -> str:
+        count, comma, suffix = text.partition(",")
+        return count + comma + cls.SUFFIXES.get(suffix, suffix)
+
+    @classmethod
+    def before(cls, text: str) -> str:
+        count, comma, suffix = text.partition(",")
+        return count + comma + next((old for old, new in cls.SUFFIXES.items() if new == suffix), suffix)
 
     def read(self) -> None:
-        found = re.fullmatch(r"(\d)(,drop|,solved|,apart)?", self)
-        if not found or not 1 <= int(found[1]) <= MOST_BANDS:
+        found = re.fullmatch(r"(\d)(?:,(drop-non-ect|mlt-thresholds|separate-control))?", self)
+        if not found or not 1 <= int(found[1]) <= MOST_QUEUES:
             raise UnitError(
-                f"{quoted(self)} says no bands: give how many of data there are, 1 to {MOST_BANDS}, and `,drop` behind it if they "
-                "drop what cannot be marked: 4,drop (4,solved: from the thresholds of MLT's appendix; 1,apart: one, and control above it)"
+                f"{quoted(self)} says no priority queues: give how many of data there are, 1 to {MOST_QUEUES}; `,drop-non-ect` behind "
+                "it: they drop what cannot be marked (4,drop-non-ect); 4,mlt-thresholds: from the thresholds of MLT's appendix; "
+                "1,separate-control: one, and control above it"
             )
-        self.data, self.drops, self.solved = int(found[1]), found[2] in (",drop", ",solved"), found[2] == ",solved"
+        self.data, self.solved = int(found[1]), found[2] == "mlt-thresholds"
+        self.drops = self.solved or found[2] == "drop-non-ect"
         self.apart = self.data > 1 or found[2] is not None

@@ -63,10 +63,10 @@ def schema() -> dict[str, Any]:
         }
         for name, when in (
             ("quick", "with --quick"),
-            ("realtime", "wherever the clock is a real one (host, vagrant, ssh)"),
+            ("real-clock", "wherever the clock is a real one (host, vagrant, ssh)"),
         )
     }
-    properties["realtime"]["properties"]["impossible"] = {
+    properties["real-clock"]["properties"]["impossible"] = {
         "type": "string",
         "description": "why there is no form of the experiment for a real clock; instead of fields",
     }

@@ -21,6 +21,7 @@ import itertools
 import math
 import re
 from collections import Counter
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from testbed import spec
 from testbed.core.errors import RequestError
 from testbed.core.text import shown
 from testbed.spec import Spec, files
-from testbed.spec.aliases import ALIASES, canonical
+from testbed.spec.aliases import canonical, in_folder, path_of
 
 MOST = 4096  # points of one sweep
 
@@ -46,14 +47,14 @@ def read(file: str | None, flags: dict[str, Any]) -> list[Spec]:
         return [spec.make(fields, flags, file)]
     points = _points(swept, file)
     if given := [
-        path
-        for path in points[0]
-        if ALIASES.get(path, path) in {*flags, *(text.split("=")[0] for text in flags.get("set", ()))}
+        path for path in points[0] if path_of(path) in {*flags, *(text.split("=")[0] for text in flags.get("set", ()))}
     ]:
         raise RequestError(
             f"{file}: sweep: {given[0]} is swept, and the command line gives it one value; leave out one of them"
         )
-    names = ["-".join(f"{path.split('.')[-1]}-{_word(value)}" for path, value in point.items()) for point in points]
+    names = [
+        "-".join(f"{name}-{_word(value)}" for name, value in starmap(in_folder, point.items())) for point in points
+    ]
     alike = Counter(names)
     return [_at(fields, point, flags, file, whole=alike[name] > 1) for point, name in zip(points, names, strict=True)]
 
@@ -62,8 +63,9 @@ def _at(fields: dict[str, Any], point: Point, flags: dict[str, Any], file: str, 
     """The experiment at one point; its name has the ``whole`` of each value (as a hash) if others are written alike."""
     fields = files.with_room(fields, point)
     for path, value in point.items():
-        files.put(fields, ALIASES.get(path, path), value, file)
-    words = [f"{path.split('.')[-1]}-{_word(value)}{_hash(value) if whole else ''}" for path, value in point.items()]
+        files.put(fields, path_of(path), value, file)
+    told = starmap(in_folder, point.items())
+    words = [f"{name}-{_word(value)}{_hash(value) if whole else ''}" for name, value in told]
     fields["name"] = ".".join([str(flags.get("name", fields["name"])), *words])
     return spec.make(
         fields, {key: value for key, value in flags.items() if key != "name"}, f"{file} ({', '.join(words)})"

@@ -284,7 +284,7 @@ class TransportOptions(Protocol):
 
     @property
     def bands(self) -> str:
-        """Priority queues that it asks of every switch, as ``--bands`` has them: ``4,drop``; 1: none."""
+        """Priority queues that it asks of every switch, as ``--priority-queues`` has them: ``4,drop-non-ect``; 1: none."""
         return "1"
 
     @property

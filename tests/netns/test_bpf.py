@@ -381,7 +381,7 @@ def test_one_of_your_own() -> None:
         runs.run_plan(Host(), cc=[str(MINE.with_name("tcp_mine.c"))], **{**fields, "jobs": 1})
 
 
-MARKED: dict[str, Any] = {"cc": ["dctcp"], "ecn": "20kB", "iterations": 1, "compute": "1ms", "offsets": "0ms,0ms"}
+MARKED: dict[str, Any] = {"cc": ["dctcp"], "ecn": "20kB", "iterations": 1, "compute": "1ms", "start_offsets": "0ms,0ms"}
 
 
 def test_a_phantom_queue_marks_where_there_is_no_red() -> None:

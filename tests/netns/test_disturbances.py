@@ -35,7 +35,7 @@ CALM: dict[str, Any] = {
     **({"rto_min": "20ms"} if Path("/proc/sys/net/ipv4/tcp_rto_min_us").exists() else {}),
 }  # fmt: skip
 LONE = {"jobs": 1, "cc": ["reno"], **CALM}
-APART = {"jobs": 2, "cc": ["mltcp_reno"], "offsets": "0ms,250ms", **CALM}
+APART = {"jobs": 2, "cc": ["mltcp_reno"], "start_offsets": "0ms,250ms", **CALM}
 # Told when to run and for how long; says from when to when it did.
 HOG = """
 import os, sys, time

@@ -53,7 +53,7 @@ def test_priority_lets_the_job_with_less_left_finish_first(cc: str, held_up: boo
         waited = (job_times(result)[0, 1] - 0.35) / (3e6 * 8 / 200e6 * 1514 / 1448)
         assert waited > 1.5 if held_up else waited < 1.15
 
-    shown_in_real_time(check, cc=[cc], job=jobs, rate="200mbit", offsets="0ms,0ms", iterations=1)
+    shown_in_real_time(check, cc=[cc], job=jobs, rate="200mbit", start_offsets="0ms,0ms", iterations=1)
 
 
 def test_cassini_interleaves_at_once() -> None:
@@ -66,7 +66,7 @@ def test_cassini_interleaves_at_once() -> None:
 
 def test_a_ring_carries_its_bytes_both_ways() -> None:
     """Counted, which no clock changes."""
-    fields: dict[str, Any] = {"trace": "resnet50", "rto_min": "5ms", "acks": "first", "rate": "200mbit"}
+    fields: dict[str, Any] = {"trace": "resnet50", "rto_min": "5ms", "ack_priority": "on", "rate": "200mbit"}
     result = runs.run_plan(Host(), iterations=4, jobs=1, cc=["reno"], **fields)
     rows = result.table("iterations.csv")
     assert set(rows["bytes"]) == set(result.manifest["plan"]["jobs"][0]["bytes_per_worker"])

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.alone
 
 FIELDS: dict[str, Any] = {
     **DEFAULT, "topo": "star", "jobs": 1, "workers": 4, "collective": "parameter_server", "compute": "300ms", "bytes": "100kB",
-    "rate": "100mbit", "iterations": 4, "messages": "full",
+    "rate": "100mbit", "iterations": 4, "message_log": "per-message",
 }  # fmt: skip
 
 

@@ -31,7 +31,7 @@ needs_torch = pytest.mark.skipif(not programs.has_torch(), reason="needs PyTorch
 
 
 FIELDS: dict[str, Any] = {
-    "jobs": 1, "cc": ["reno"], "noise": "0%", "rto_min": "5ms", "sample": "50ms", "rate": "200mbit",
+    "jobs": 1, "cc": ["reno"], "noise": "0%", "rto_min": "5ms", "sample_interval": "50ms", "rate": "200mbit",
 }  # fmt: skip
 
 
@@ -122,7 +122,7 @@ def test_real_training_says_what_it_lost(tmp_path: Path, mtu: str) -> None:
     """A deadline of 30 ms is too short for two workers' gradients; the first step loses nothing, as it was asked for."""
     done = runs.cli(
         "--on", "host", "--out", str(tmp_path), "--name", "real", "--iterations", "3", "--cc", "reno", "--topo", "star", "--mtu", mtu,
-        "--alone", "none", "--retries", "0", "--messages", "full",
+        "--alone", "none", "--retries", "0", "--message-log", "per-message",
         "--job", "ddp:smallcnn --batch 2 --image 32 --fill feedback --disperse --warmup-steps 1,transport=ltp:lt=0us,workers=3", cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode in (0, 4), done.stderr  # 4: as above

@@ -13,8 +13,8 @@ VALUES = (
 )  # fmt: skip
 FLAGS = (
     "--jobs", "--workers", "--iterations", "--seed", "--seeds", "--rate", "--buffer", "--mtu", "--delay", "--loss", "--ecn", "--system", "--trace",
-    "--topo", "--collective", "--compute", "--bytes", "--job", "--scheduler", "--offsets", "--noise", "--rto-min", "--nic", "--alone", "--set",
-    "--preset", "--sample", "--intra-rate", "--channels", "--window", "--partition", "--train", "--link", "--event",
+    "--topo", "--collective", "--compute", "--bytes", "--job", "--scheduler", "--start-offsets", "--noise", "--rto-min", "--nic", "--alone", "--set",
+    "--preset", "--sample-interval", "--intra-server-rate", "--channels", "--credit-bytes", "--partition-bytes", "--train", "--link", "--event",
 )  # fmt: skip
 VALID = {
     "--jobs": ("1", "2", "3"), "--workers": ("2", "3", "4"), "--iterations": ("1", "5", "60"), "--seed": ("1", "7"), "--seeds": ("2",),
@@ -22,15 +22,15 @@ VALID = {
     "--ecn": ("off", "5kB,200kB,1%"), "--system": ("reno", "mltcp_reno", "ltp", "mlt:acks=10", "cassini", "priority", "reno:close=0.8", "mltcp_reno:slope=2"),
     "--trace": ("resnet50", "gpt2", "vgg16"), "--topo": ("dumbbell", "star", "leafspine", "ring", "fattree"), "--collective": ("ring", "ps"),
     "--compute": ("10ms", "1s"), "--bytes": ("1B", "1MB", "1GB"), "--job": ("resnet50,workers=2", "gpt2"), "--scheduler": ("spread", "packed", "random"),
-    "--offsets": ("uniform", "overlapped", "0s"), "--noise": ("1%",), "--rto-min": ("5ms",), "--nic": ("1gbit",), "--alone": ("none", "each"),
-    "--set": ("job.0.workers=2", "rate=1gbit"), "--preset": ("paper", "recommended"), "--sample": ("10ms",), "--channels": ("1", "2"), "--window": ("2",),
+    "--start-offsets": ("uniform", "overlapped", "0s"), "--noise": ("1%",), "--rto-min": ("5ms",), "--nic": ("1gbit",), "--alone": ("none", "each"),
+    "--set": ("job.0.workers=2", "rate=1gbit"), "--preset": ("paper", "recommended"), "--sample-interval": ("10ms",), "--channels": ("1", "2"), "--credit-bytes": ("2",),
 }  # fmt: skip
 SCHEDULE = (
     "--servers",
     "--gpus",
     "--rate",
-    "--intra",
-    "--reduce",
+    "--intra-server-rate",
+    "--reduce-rate",
     "--alpha",
     "--xi1",
     "--xi2",

@@ -32,7 +32,7 @@ def everywhere(result: Result, column: str) -> int:
 
 
 def test_a_switch_marks_what_can_be_marked() -> None:
-    result = run_plan(uml.find(), bands="2,drop", system=["dctcp"], **ASKED)
+    result = run_plan(uml.find(), priority_queues="2,drop-non-ect", system=["dctcp"], **ASKED)
     assert counted(result, "ecn_marks", 0) > 0 and counted(result, "packets", 0) > 1000
     assert counted(result, "dropped_non_ect") == 0
     assert counted(result, "ecn_marks", link="h1-s1") == 0  # hosts have PRIO, and no RED
@@ -74,7 +74,7 @@ def test_each_band_counts_for_itself() -> None:
     """Layers of a model, the first ones high: what they need is neither marked nor dropped, what comes last is both; and nothing of control."""
     asked = ASKED | {
         "trace": "vgg16-layers", "compute": None, "bytes": None, "collective": "sharded_parameter_server", "rate": "500mbit", "mtu": 1500,
-        "ecn": "40kB", "buffer": "200kB", "window": "320kB", "partition": "80kB", "iterations": 1,
+        "ecn": "40kB", "buffer": "200kB", "credit_bytes": "320kB", "partition_bytes": "80kB", "iterations": 1,
     }  # fmt: skip
     table = run_plan(uml.find(), system=["mlt"], **asked).table("priority_queues.csv")
     bands = (

@@ -14,7 +14,7 @@ from testbed.core.runs import metrics
 from tests.support import runs
 from tests.support.runs import Result, some
 
-JOBS: dict[str, Any] = {"compute": "150ms", "bytes": "8MB", "iterations": 7, "sample": "1ms"}
+JOBS: dict[str, Any] = {"compute": "150ms", "bytes": "8MB", "iterations": 7, "sample_interval": "1ms"}
 
 
 @cache

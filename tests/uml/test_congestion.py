@@ -15,7 +15,7 @@ from tests.support import runs
 from tests.support.runs import Result, some
 
 JOBS = {"compute": "500ms", "bytes": "28MB"}  # 48 % duty at 500 Mbit/s
-GREEDY = {"iterations": 1, "compute": "1ms", "bytes": "150MB", "offsets": "0ms,0ms"}
+GREEDY = {"iterations": 1, "compute": "1ms", "bytes": "150MB", "start_offsets": "0ms,0ms"}
 MARKED = {"ecn": "on"}
 # What DCQCN's constants are published for: thresholds of its paper, frames of its day's networks.
 FAST = {"rate": "50gbit", "mtu": 9000, "buffer": "2MB", "ecn": "5kB,200kB,1%"}
@@ -126,7 +126,9 @@ def test_f_and_r_of_a_live_flow_are_seen() -> None:
 
 
 def test_dcqcn_is_fair_fills_the_link_and_keeps_the_queue_between_its_thresholds() -> None:
-    result = run_plan("dcqcn", **{**GREEDY, **FAST, "bytes": "3GB", "offsets": "0ms,20ms", "sample": "1ms"})
+    result = run_plan(
+        "dcqcn", **{**GREEDY, **FAST, "bytes": "3GB", "start_offsets": "0ms,20ms", "sample_interval": "1ms"}
+    )
     flows, links = middle(result), result.table("links.csv")
     data = links[links["link"] == "s1-s2"]
     busy = data[(data["t_s"] > flows["t_s"].min()) & (data["t_s"] < flows["t_s"].max())]

@@ -111,8 +111,8 @@ def test_another_seed_is_another_run(system: str) -> None:
 
 def test_how_often_one_looks_does_not_matter() -> None:
     """Who samples does not move the clock: all times agree to the nanoseconds that it takes to hear what each job got."""
-    seldom = run_plan(uml.find(), **DEFAULT | RANDOM | {"sample": "70ms"}).files
-    often = run_plan(uml.find(), **DEFAULT | RANDOM | {"sample": "1ms"}).files
+    seldom = run_plan(uml.find(), **DEFAULT | RANDOM | {"sample_interval": "70ms"}).files
+    often = run_plan(uml.find(), **DEFAULT | RANDOM | {"sample_interval": "1ms"}).files
     assert often["flows.csv"].count(b"\n") > 50 * seldom["flows.csv"].count(b"\n")
     for name in ("iterations.csv", "operations.csv"):
         here, there = (pd.read_csv(io.BytesIO(files[name])) for files in (seldom, often))

@@ -17,7 +17,7 @@ from tests.support import runs
 
 ONE: dict[str, Any] = {
     "cc": ["reno"], "jobs": 1, "compute": "1ms", "bytes": "30MB", "iterations": 1, "rate": "100mbit",
-    "offsets": "0ms", "sample": "1ms",
+    "start_offsets": "0ms", "sample_interval": "1ms",
 }  # fmt: skip
 
 
@@ -57,7 +57,7 @@ def test_a_failed_link_carries_nothing_and_works_again() -> None:
 
 def test_another_path_takes_over() -> None:
     """Two spines, one flow: while the link it crosses has failed, its bytes go over the other one."""
-    fields = {"topo": "leafspine,2,2,2", "bytes": "20MB", "sample": "10ms"}
+    fields = {"topo": "leafspine,2,2,2", "bytes": "20MB", "sample_interval": "10ms"}
     links = run(**fields).manifest["measured"]["paths"][0]["links"]
     taken = next(name for name in links if name.startswith("l1-"))
     other = {"l1-s1": "l1-s2", "l1-s2": "l1-s1"}[taken]

@@ -38,7 +38,13 @@ def test_buckets_are_exchanged_while_the_rest_is_computed() -> None:
 
 def test_several_flows_a_job_interleave_where_links_mark() -> None:
     """Each has a small window there: a floor under F would leave nothing to divide (hosts.md)."""
-    fields = DEFAULT | {"jobs": 2, "channels": 4, "iterations": 26, "offsets": "overlapped", "system": ["mltcp_reno"]}
+    fields = DEFAULT | {
+        "jobs": 2,
+        "channels": 4,
+        "iterations": 26,
+        "start_offsets": "clustered",
+        "system": ["mltcp_reno"],
+    }
     iterations = run_plan(uml.find(), **fields).table("iterations.csv")
     last = iterations[iterations["iteration"] >= 18]
     assert (last["end_s"] - last["start_s"]).mean() < 1.05  # alone a second, together without MLTCP 1.47

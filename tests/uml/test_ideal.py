@@ -25,7 +25,7 @@ CLOSE, BOTH_WAYS, UNEVEN, FILLING = 1.05, 1.1, 1.2, 1.4
         ({"bytes": "145kB", "rate": "100mbit", "compute": "5ms"}, CLOSE),  # 100 frames
         ({"bytes": "600kB", "workers": 4, "collective": "parameter_server", "topo": "star", **SMALL}, FILLING),
         # Six GPUs of two servers: four exchange inside the first one, at a rate that decides.
-        ({"job": [{"gpus": 6}], "topo": "cluster,4,4", "scheduler": "first_fit", "intra_rate": "40mbit", "bytes": "1MB", **SMALL}, CLOSE),
+        ({"job": [{"gpus": 6}], "topo": "cluster,4,4", "scheduler": "first_fit", "intra_server_rate": "40mbit", "bytes": "1MB", **SMALL}, CLOSE),
         pytest.param({"scheduler": "packed", "nic": "50%", "iterations": 3}, CLOSE, marks=pytest.mark.long),
         pytest.param({"link": {"s1-s2": {"rate": "40%"}}, "bytes": "3MB", **SMALL}, CLOSE, marks=pytest.mark.long),
         pytest.param({"topo": "leafspine", "scheduler": "packed", "bytes": "1MB", **SMALL}, CLOSE, marks=pytest.mark.long),

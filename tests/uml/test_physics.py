@@ -26,7 +26,7 @@ class Mine(RoutedTopo):
         self.link(self.addHost("h2"), "s3")
 topos = {"mine": Mine}
 """
-GREEDY: dict[str, Any] = {"iterations": 1, "compute": "1ms", "bytes": "60MB", "offsets": "0ms,0ms"}
+GREEDY: dict[str, Any] = {"iterations": 1, "compute": "1ms", "bytes": "60MB", "start_offsets": "0ms,0ms"}
 
 
 def run_plan(alone: bool = False, **fields: Any) -> Result:
@@ -125,7 +125,9 @@ def test_losses_come_in_bursts() -> None:
         "rate": "100mbit",
         "iterations": 1,
     }
-    result = run_plan(**asked, compute="1ms", bytes="20MB", loss="99.9%/0.1%/10%", messages="full")
+    result = run_plan(
+        **asked, compute="1ms", bytes="20MB", loss="ge:loss=99.9%,p=0.1%,r=10%", message_log="per-message"
+    )
     netem = next(row["value"] for row in result.manifest["settings"] if "bursts" in row["value"])
     assert netem["loss"] == 0 and netem["bursts"][:2] == [round(0.001 * (2**32 - 1)), round(0.1 * (2**32 - 1))]
     packets = 20e6 / 1400
@@ -174,4 +176,4 @@ def test_acks_first_uses_strict_priority() -> None:
             metrics.iteration_times(run_plan(alone=True, **ring, **more).table("iterations.csv")).to_numpy().min()
         )
 
-    assert best(acks="first") < best()
+    assert best(ack_priority="on") < best()

@@ -21,7 +21,7 @@ def carried_out(folder: Path, *flags: str) -> Run:
 
 
 @pytest.mark.parametrize(
-    "jobs", [("--jobs", "1"), ("--jobs", "2", "--offsets", "0ms,45ms")], ids=["one", "two in turn"]
+    "jobs", [("--jobs", "1"), ("--jobs", "2", "--start-offsets", "0ms,45ms")], ids=["one", "two in turn"]
 )
 def test_what_is_filled_in_is_what_would_have_been(tmp_path: Path, jobs: tuple[str, ...]) -> None:
     whole = carried_out(tmp_path / "whole", *jobs)

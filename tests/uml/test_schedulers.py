@@ -89,7 +89,7 @@ def test_cassini_goes_by_iterations_measured_alone(tmp_path: Any, capsys: pytest
 def test_priority_lets_the_job_with_less_left_finish_first() -> None:
     """A job of 5 MB that begins last is hardly held up by one of 28 MB, which goes on behind it."""
     jobs = ["synthetic,compute=500ms,bytes=28MB", "synthetic,compute=600ms,bytes=5MB,iterations=1"]
-    fields: dict[str, Any] = {"job": jobs, "rate": "500mbit", "offsets": "0ms,0ms", "iterations": 1}
+    fields: dict[str, Any] = {"job": jobs, "rate": "500mbit", "start_offsets": "0ms,0ms", "iterations": 1}
     small_s, big_s = 0.6 + 5e6 * 8 / 500e6 * 1514 / 1448, 0.5 + 33e6 * 8 / 500e6 * 1514 / 1448
     served = times(run("priority", **fields)).iloc[0]
     assert served[1] == pytest.approx(small_s, rel=0.02)
@@ -100,7 +100,7 @@ def test_priority_lets_the_job_with_less_left_finish_first() -> None:
 def test_pias_lets_the_job_that_has_sent_less_go_first() -> None:
     """As above, but nobody knows that the job of 5 MB is the smaller one: only near its end has it sent as much as the other had."""
     jobs = ["synthetic,compute=500ms,bytes=28MB", "synthetic,compute=600ms,bytes=5MB,iterations=1"]
-    served = times(run("pias", job=jobs, rate="500mbit", offsets="0ms,0ms", iterations=1)).iloc[0]
+    served = times(run("pias", job=jobs, rate="500mbit", start_offsets="0ms,0ms", iterations=1)).iloc[0]
     assert served[1] == pytest.approx(0.6 + 5e6 * 8 / 500e6 * 1514 / 1448, rel=0.03)
     assert served[0] == pytest.approx(0.5 + 33e6 * 8 / 500e6 * 1514 / 1448, rel=0.02)
 

@@ -49,7 +49,7 @@ def test_gradients_may_lose_and_every_run_is_the_same(system: str) -> None:
 def test_a_transport_of_your_own(tmp_path: Path) -> None:
     """The example, from another folder: messages end at its deadline, and both ends report the same."""
     own = shutil.copy(EXAMPLE, tmp_path)
-    asked: dict[str, Any] = {**ASKED, "loss": "5%", "system": [f"{own}:after=5ms"], "messages": "full"}
+    asked: dict[str, Any] = {**ASKED, "loss": "5%", "system": [f"{own}:after=5ms"], "message_log": "per-message"}
     messages = run_plan(uml.find(), **asked).table("messages.csv")
     assert jobs._misreported(one_plan(**asked).jobs[0], messages) == 0
     gradients, parameters = (messages[messages["stage"] == stage] for stage in ("gradient", "parameter"))
@@ -65,7 +65,7 @@ def test_optireduce_gives_up_what_is_late_and_both_ends_say_the_same() -> None:
         "system": ["optireduce:rounds=1"],
         "loss": "3%",
         "iterations": 4,
-        "messages": "full",
+        "message_log": "per-message",
     }
     messages = run_plan(uml.find(), **asked).table("messages.csv")
     assert jobs._misreported(one_plan(**asked).jobs[0], messages) == 0
@@ -96,7 +96,7 @@ def test_a_hosts_link_of_a_fabric_loses_in_the_direction_that_was_asked_for() ->
     """Of what one worker sends a fifth: it sends that again, and nobody else does, nor is anything sent again that goes to it."""
     asked: dict[str, Any] = {
         **ASKED, "topo": "leafspine,4,1,1", "system": ["ltp:fraction=1"], "delay": "0ms", "loss": "0%", "buffer": "1MB",
-        "set": ("link.h2-l2.loss=20%", "link.h2-l2.oneway=true"), "messages": "full",
+        "set": ("link.h2-l2.loss=20%", "link.h2-l2.oneway=true"), "message_log": "per-message",
     }  # fmt: skip
     sent = run_plan(uml.find(), **asked).table("messages.csv")
     again = sent[sent["side"] == "send"].groupby(["worker", "stage"])["resent"].sum()
@@ -106,7 +106,12 @@ def test_a_hosts_link_of_a_fabric_loses_in_the_direction_that_was_asked_for() ->
 
 
 def test_every_message_has_a_row_and_tcp_may_be_closed_early() -> None:
-    asked = {**ASKED, "collective": "sharded_parameter_server", "system": ["reno:close=0.5"], "messages": "full"}
+    asked = {
+        **ASKED,
+        "collective": "sharded_parameter_server",
+        "system": ["reno:close=0.5"],
+        "message_log": "per-message",
+    }
     messages = run_plan(uml.find(), **asked).table("messages.csv")
     assert jobs._misreported(one_plan(**asked).jobs[0], messages) == 0
     gradients = messages[messages["stage"] == "gradient"]
@@ -164,7 +169,7 @@ def test_a_ring_may_bound_what_is_lost_from_end_to_end() -> None:
     most = {}
     for how in ("hop", "end"):
         messages = run_plan(
-            uml.find(), system=[f"mlt:tolerance=20%,bands=1,ring={how}"], messages="full", **asked
+            uml.find(), system=[f"mlt:tolerance=20%,bands=1,ring={how}"], message_log="per-message", **asked
         ).table("messages.csv")
         most[how] = (messages["missing"] / messages["bytes"]).max()
     assert most["end"] <= 1 - 0.8 ** (1 / 3) < most["hop"] <= 0.2

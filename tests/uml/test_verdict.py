@@ -37,7 +37,7 @@ def told(plan: Plan, result: runs.Result) -> Manifest:
 
 def test_a_run_that_is_seldom_sampled_is_valid() -> None:
     """Four jobs that pause by their noise: at 50 ms most queues come and go between two samples."""
-    found = judged(jobs=4, iterations=20, noise="2%", sample="50ms", cc=["reno"], **SLOW)
+    found = judged(jobs=4, iterations=20, noise="2%", sample_interval="50ms", cc=["reno"], **SLOW)
     assert found["verdict"][0]["verdict"] == "valid"
     assert found["I3"][0]["value"] == 0 and found["I4"][0]["status"] == "not evaluated"
     # Recorded; hosts' own queues have no rate here.
@@ -49,7 +49,7 @@ def test_a_path_longer_than_the_receive_window_makes_a_run_suspect() -> None:
     """10 Gbit/s over 40 ms are 50 MB in flight; Linux offers 16 MB at most."""
     found = judged(
         jobs=1, iterations=2, cc=["reno"], rate="10gbit", mtu=9000, delay="20ms", buffer="20MB", compute="10ms",
-        bytes="150MB", sample="100ms", alone="none",
+        bytes="150MB", sample_interval="100ms", alone="none",
     )  # fmt: skip
     assert found["I17"][0]["status"] == "suspect" and "by a receive window" in found["I17"][0]["note"]
 
@@ -57,7 +57,7 @@ def test_a_path_longer_than_the_receive_window_makes_a_run_suspect() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("cc", ["reno", "mltcp_reno"])
 def test_a_long_run_that_is_seldom_sampled_is_valid(cc: str) -> None:
-    found = judged(jobs=4, iterations=500, noise="2%", sample="50ms", cc=[cc])
+    found = judged(jobs=4, iterations=500, noise="2%", sample_interval="50ms", cc=[cc])
     assert found["verdict"][0]["verdict"] == "valid"
 
 

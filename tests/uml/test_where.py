@@ -1,4 +1,4 @@
-"""A sweep in virtual time: in parallel, without ``[realtime]``, and only what is not there yet."""
+"""A sweep in virtual time: in parallel, without ``[real-clock]``, and only what is not there yet."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ cc = ["reno"]
 seeds = 2
 alone = "none"
 
-[realtime]
+[real-clock]
 seeds = 1
 """
 

@@ -25,8 +25,8 @@ def test_front_layers_first_is_faster_than_one_after_the_other(tmp_path: Path) -
         "topo": "star", "jobs": 1, "workers": 3, "trace": str(tmp_path / "layered.json"), "collective": "sharded_parameter_server",
         "rate": "100mbit", "iterations": 5, "system": ["reno"],
     }  # fmt: skip
-    window = {"window": "64kB", "partition": "16kB"}
-    ways: dict[str, dict[str, Any]] = {"in turn": {}, "window": window, "bands": {**window, "bands": "3"}}
+    window = {"credit_bytes": "64kB", "partition_bytes": "16kB"}
+    ways: dict[str, dict[str, Any]] = {"in turn": {}, "window": window, "bands": {**window, "priority_queues": "3"}}
     took = {}
     for name, more in ways.items():
         result = run_plan(uml.find(), **asked, **more)
@@ -50,7 +50,7 @@ def test_small_tensors_pass_large_ones(tmp_path: Path, system: str) -> None:
     asked: dict[str, Any] = {
         **DEFAULT,
         "topo": "star", "jobs": 1, "workers": 3, "trace": str(tmp_path / "layered.json"), "collective": "sharded_parameter_server",
-        "rate": "100mbit", "iterations": 5, "window": "1MB", "partition": "16kB",
+        "rate": "100mbit", "iterations": 5, "credit_bytes": "1MB", "partition_bytes": "16kB",
     }  # fmt: skip
     took = {}
     for name in ("reno", system):

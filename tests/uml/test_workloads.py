@@ -31,7 +31,7 @@ def run(**fields: Any) -> runs.Result:
 @pytest.mark.parametrize("name", runs.some(library.names(), "resnet50", "gpt2-xl", "s2", "vgg19", "googlenet-layers"))
 def test_a_replay_keeps_to_its_trace(name: str) -> None:
     """On a link of its own each collective begins when the trace says, given how long those before it took."""
-    result = run(jobs=1, trace=name, rate="1gbit", mtu=9000, buffer="2MB", noise="0%", sample="100ms")
+    result = run(jobs=1, trace=name, rate="1gbit", mtu=9000, buffer="2MB", noise="0%", sample_interval="100ms")
     found = replay.starts(result, library.load(name).scaled(10**9))
     assert found["measured_s"].to_numpy() == pytest.approx(found["expected_s"].to_numpy(), abs=TEN_MICROSECONDS)
 
@@ -41,7 +41,7 @@ def test_every_collective_carries_its_volume(tmp_path: Path, workers: int, chann
     jobs = [
         f"{traces.one_exchange(tmp_path, name, '200007B')},workers={workers},channels={channels}" for name in EVERYBODY
     ]
-    result = run(job=jobs, sample="100ms", rate="1gbit")
+    result = run(job=jobs, sample_interval="100ms", rate="1gbit")
     iterations = result.table("iterations.csv")
     for job in result.manifest["plan"]["jobs"]:
         sent = iterations[iterations["job"] == job["job"]].groupby("worker")["bytes"]
@@ -81,7 +81,7 @@ def test_noise_lengthens_whole_iterations_and_stragglers_single_workers() -> Non
         "jobs": 1,
         "workers": 4,
         "iterations": 12,
-        "sample": "100ms",
+        "sample_interval": "100ms",
     }
     spread = begins(run(noise="lognormal:20%", **fields))
     assert spread.groupby("iteration")["comm"].nunique().max() == 1  # all workers alike

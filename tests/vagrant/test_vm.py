@@ -25,7 +25,7 @@ MODULES = ["tcp_mltcp_reno", "tcp_mltcp_cubic", "tcp_mltcp_dctcp", "tcp_dcqcn", 
 # Within the reach of an emulated processor on a machine that has other things to do.
 RUN = (
     "sudo python testbed/run.py --topo dumbbell --jobs 4 --rate 5mbit --buffer 100ms --compute 3s --bytes 400kB "
-    "--iterations 8 --sample 50ms --cc mltcp_reno --out results/in-the-vm"
+    "--iterations 8 --sample-interval 50ms --cc mltcp_reno --out results/in-the-vm"
 )
 pytestmark = pytest.mark.timeout(5400)
 

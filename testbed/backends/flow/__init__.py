@@ -67,7 +67,7 @@ def lacks(plan: Plan) -> Lack | None:
         if job.ideal_s == 0:
             return Lack(f"{who} computes nothing and crosses no link, so that its iterations take no time")
     if any(link.control for link in plan.bottlenecks.values()):
-        return Lack("bands of priority (--bands) tell packets apart, and the twin has none")
+        return Lack("priority queues (--priority-queues) tell packets apart, and the twin has none")
     if plan.wires:
         name, wire = next(iter(plan.wires.items()))
         what = "delays" if wire.delay_ns else "loses or damages packets"

@@ -34,8 +34,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="GPUs of each server, a list cycled over them, or drawn:LIST, drawn from it by the seed (4,8,16,32)",
     )  # fmt: skip
     parser.add_argument("--rate", default="10gbit", help="each server's uplink, b_e (10gbit)")
-    parser.add_argument("--intra", default="inf", help="inside a server, b_i (inf)")
-    parser.add_argument("--reduce", default="inf", help="how fast a GPU adds up, C, as a rate (inf)")
+    parser.add_argument("--intra-server-rate", default="inf", metavar="RATE", help="inside a server, b_i (inf)")
+    parser.add_argument("--reduce-rate", default="inf", metavar="RATE", help="how fast a GPU adds up, C (inf)")
+    for old, name in (("--intra", "intra_server_rate"), ("--reduce", "reduce_rate")):
+        parser.add_argument(old, dest=name, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
     parser.add_argument(
         "--alpha", type=float, default=0.3, help="f = k + α (k − 1): what contention costs beyond sharing (0.3)"
     )
@@ -43,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--xi2", default="0s", metavar="TIME", help="overhead of an iteration for each server (0s)")
     parser.add_argument("--slot", metavar="TIME", help="slots, as the paper has them; without it time is continuous")
     parser.add_argument(
-        "--load", type=float, metavar="SHARE", help="Poisson arrivals that ask for this share of the GPUs"
+        "--load", type=float, metavar="FRACTION", help="Poisson arrivals that ask for this share of the GPUs"
     )
     parser.add_argument(
         "--format", metavar="NAME|./mine.py", help="format of the job list (default: recognised by its contents)"
@@ -207,12 +209,12 @@ def _model(parsed: argparse.Namespace) -> tuple[Model, int]:
         if not low <= value <= 1000:
             raise RequestError(f"--{name}: {value:g} is not between {low:g} and 1000")
     rates = {}
-    for name in ("rate", "intra", "reduce"):
+    for name in ("rate", "intra_server_rate", "reduce_rate"):
         text = getattr(parsed, name)
-        with within(f"--{name}"):
+        with within(f"--{name.replace('_', '-')}"):
             rates[name] = math.inf if text == "inf" and name != "rate" else float(Rate.parse(text))
         if not rates[name]:
-            raise RequestError(f"--{name}: nothing would ever arrive at 0 bit/s")
+            raise RequestError(f"--{name.replace('_', '-')}: nothing would ever arrive at 0 bit/s")
     times = {}
     for name in ("xi2", "slot"):
         text = getattr(parsed, name)
@@ -221,7 +223,13 @@ def _model(parsed: argparse.Namespace) -> tuple[Model, int]:
     if parsed.slot is not None and not times["slot"]:
         raise RequestError("--slot: a slot has a length; leave it out for continuous time")
     model = Model(
-        rates["rate"], rates["intra"], rates["reduce"], parsed.alpha, parsed.xi1, times["xi2"], slot_s=times["slot"]
+        rates["rate"],
+        rates["intra_server_rate"],
+        rates["reduce_rate"],
+        parsed.alpha,
+        parsed.xi1,
+        times["xi2"],
+        slot_s=times["slot"],
     )
     return model, int(rates["rate"])
 

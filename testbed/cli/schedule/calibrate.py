@@ -61,7 +61,7 @@ class Point:
         return {
             "name": f"p{self.p}-over{self.servers}-ratio{self.ratio:g}-{rate.exact}-seed{self.seed}", "topo": ",".join(["cluster", *[str(self.p)] * self.servers]),
             "workers": self.servers, "collective": "ring", "rate": rate.exact, "mtu": 9000, "buffer": "1ms", "rto_min": "5ms",
-            "offsets": "uniform", "iterations": iterations, "system": list(systems), "seed": self.seed, "on": "uml",
+            "start_offsets": "uniform", "iterations": iterations, "system": list(systems), "seed": self.seed, "on": "uml",
             "job": [
                 {"compute": Duration(round(COMPUTE_S * period * 1e9)).exact, "bytes": Size(round(size * period)).exact}
                 for period in periods

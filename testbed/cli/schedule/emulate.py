@@ -59,7 +59,7 @@ def fields(
     seed: int,
 ) -> dict[str, Any]:  # fmt: skip
     """The experiment that carries these schedules out."""
-    intra = {} if model.intra_bps == float("inf") else {"intra_rate": Rate(int(model.intra_bps)).exact}
+    intra = {} if model.intra_bps == float("inf") else {"intra_server_rate": Rate(int(model.intra_bps)).exact}
     return {
         **USUAL, **intra, "name": name, "topo": ",".join(map(str, ("cluster", *sizes))), "rate": Rate(int(model.rate_bps)).exact,
         "scheduler": list(schedulers), "system": list(systems), "seed": seed, "on": run_missing.PLACE,

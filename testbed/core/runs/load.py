@@ -362,7 +362,7 @@ def _opened(path: Path, most_bytes: int) -> BinaryIO:
         raise LoadError(f"{path} is not a regular file; run it again")
     raise LoadError(
         f"{path} has {status.st_size / 1e9:.1f} GB, and {most_bytes / 1e9:.1f} GB are the most that are read; "
-        "with a longer --sample it becomes smaller"
+        "with a longer --sample-interval it becomes smaller"
     )
 
 

@@ -41,13 +41,13 @@ cc = ["reno"]
 [link.s1-s2]
 buffer = "2ms"
 
-[realtime]
+[real-clock]
 rate = "300mbit"
 bytes = "2MB"
 delay = "0ms"
 seeds = 2
 
-[realtime.link.s1-s2]
+[real-clock.link.s1-s2]
 ecn = "on"
 """
 
@@ -120,15 +120,15 @@ def test_flags_win_over_it_too(file: str) -> None:
 
 def test_it_replaces_the_job(tmp_path: Path) -> None:
     path = tmp_path / "job.toml"
-    path.write_text('trace = "resnet50"\n[realtime]\ncompute = "1s"\nbytes = "1MB"\n')
+    path.write_text('trace = "resnet50"\n[real-clock]\ncompute = "1s"\nbytes = "1MB"\n')
     assert spec.read(str(path), {"on": "host"}).trace is None
-    path.write_text('compute = "1s"\nbytes = "1MB"\n[realtime]\ntrace = "resnet50"\n')
+    path.write_text('compute = "1s"\nbytes = "1MB"\n[real-clock]\ntrace = "resnet50"\n')
     assert spec.read(str(path), {"on": "host"}).compute is None
 
 
 def test_it_stands_on_a_base_like_everything_else(tmp_path: Path, file: str) -> None:
     above = tmp_path / "above.toml"
-    above.write_text(f'base = "{Path(file).name}"\n[realtime]\nseeds = 1\n')
+    above.write_text(f'base = "{Path(file).name}"\n[real-clock]\nseeds = 1\n')
     asked = spec.read(str(above), {"on": "vagrant"})
     assert (asked.seeds, asked.rate) == (1, 300 * 10**6)
 
@@ -137,7 +137,7 @@ def test_it_may_be_swept_over_and_what_it_fixes_is_not(tmp_path: Path) -> None:
     path = tmp_path / "swept.toml"
     path.write_text(
         'compute = "10ms"\nbytes = "1MB"\n[sweep]\nrate = ["10gbit", "50gbit"]\njobs = [2, 4]\n[sweep.zip]\nmtu = [1500, 9000]\n'
-        'buffer = ["1ms", "2ms"]\n[realtime]\nrate = "300mbit"\nmtu = 1500\nbuffer = "1ms"\n[realtime.sweep]\njobs = [2, 3]\n'
+        'buffer = ["1ms", "2ms"]\n[real-clock]\nrate = "300mbit"\nmtu = 1500\nbuffer = "1ms"\n[real-clock.sweep]\njobs = [2, 3]\n'
     )
     assert len(sweep.read(str(path), {"on": "uml"})) == 8
     found = sweep.read(str(path), {"on": "host"})
@@ -145,7 +145,7 @@ def test_it_may_be_swept_over_and_what_it_fixes_is_not(tmp_path: Path) -> None:
         ("swept.jobs-2", 3 * 10**8, 2),
         ("swept.jobs-3", 3 * 10**8, 3),
     ]
-    path.write_text("[sweep]\njobs = [2, 4]\n[realtime]\njobs = 2\n")
+    path.write_text("[sweep]\njobs = [2, 4]\n[real-clock]\njobs = 2\n")
     (only,) = sweep.read(str(path), {"on": "host"})
     assert only.name == "swept"
 
@@ -153,10 +153,10 @@ def test_it_may_be_swept_over_and_what_it_fixes_is_not(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("realtime = 3", "realtime: is a table"),
-        ('[realtime]\non = "host"', "realtime: on is the same in any case"),
-        ('[realtime]\nname = "x"', "realtime: name is the same"),
-        ("[realtime]\nrate = 5", "needs a unit"),
+        ("real-clock = 3", "real-clock: is a table"),
+        ('[real-clock]\non = "host"', "real-clock: on is the same in any case"),
+        ('[real-clock]\nname = "x"', "real-clock: name is the same"),
+        ("[real-clock]\nrate = 5", "needs a unit"),
     ],
 )
 def test_a_wrong_table(tmp_path: Path, text: str, says: str) -> None:
@@ -175,12 +175,12 @@ def test_where_it_runs_is_no_field_like_others(file: str) -> None:
 def test_dry_run_shows_it(file: str, capsys: pytest.CaptureFixture[str], built: None) -> None:
     assert main(["run", file, "--on", "ssh:lab", "--dry-run"]) == EXIT_OK
     shown = capsys.readouterr().out
-    assert shown.startswith("on `ssh:lab`\n[realtime] is in force:\n")
+    assert shown.startswith("on `ssh:lab`\n[real-clock] is in force:\n")
     assert "rate = '300 Mbit/s', not '50 Gbit/s'" in shown and "shape s1-s2: 300000000 bit/s" in shown
     for words in ([], ["--on", "uml"]):
         assert main(["run", file, *words, "--dry-run"]) == EXIT_OK
         shown = capsys.readouterr().out
-        assert shown.startswith("on `uml`\nrun reno") and "realtime" not in shown
+        assert shown.startswith("on `uml`\nrun reno") and "real-clock" not in shown
         assert "shape s1-s2: 50000000000 bit/s" in shown
 
 
@@ -199,7 +199,7 @@ def test_what_neither_kernel_has_is_said_of_both(
         assert main(["run", file, "--cc", "vegas", "--on", "host", "--dry-run"]) == EXIT_MACHINE
         assert "on `host`" not in capsys.readouterr().err  # it was named
     else:
-        assert code == EXIT_OK and "[realtime] is in force:" in said.out
+        assert code == EXIT_OK and "[real-clock] is in force:" in said.out
     assert main(["run", file, "--cc", "vegas", "--on", "uml", "--dry-run"]) == EXIT_MACHINE
     assert "--system ./tcp_vegas.c" in " ".join(capsys.readouterr().err.split())
 
@@ -261,7 +261,7 @@ def test_what_uml_lacks_goes_to_host_with_the_reason(
 ) -> None:
     monkeypatch.setattr(catalogue, "built_in", lambda: ("reno",))
     path = tmp_path / "plain.toml"
-    path.write_text("[realtime]\nseeds = 2\n")
+    path.write_text("[real-clock]\nseeds = 2\n")
     settled, name = taken(str(path), **flags)
     assert (settled.place, settled.specs[0].seeds, name) == ("host", 2, "host")
     assert says in str(settled) and "\n" not in str(settled)
@@ -355,8 +355,8 @@ def test_a_place_for_results_that_cannot_be_written_is_refused_before_anything_r
 
 def test_the_schema_knows_it() -> None:
     properties = schema.schema()["$defs"]["Spec"]["properties"]
-    assert "rate" in properties["realtime"]["properties"] and "sweep" in properties["realtime"]["properties"]
-    assert "on" not in properties["realtime"]["properties"]
+    assert "rate" in properties["real-clock"]["properties"] and "sweep" in properties["real-clock"]["properties"]
+    assert "on" not in properties["real-clock"]["properties"]
     json.dumps(schema.schema())
 
 

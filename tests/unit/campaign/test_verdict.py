@@ -231,8 +231,8 @@ def test_a_slow_link_under_virtual_time_shows_where_samples_are_close() -> None:
 
     assert statuses("10ms") == ["ok", "invalid", "suspect"]
     assert statuses("50ms") == ["ok", "not evaluated", "not evaluated"]
-    assert rows("I4", made(sample="10ms"), link=links(0.9), substrate="uml")[0]["status"] == "invalid"
-    assert rows("I4", made(sample="50ms"), link=links(0.9), substrate="uml")[0]["status"] == "not evaluated"
+    assert rows("I4", made(sample_interval="10ms"), link=links(0.9), substrate="uml")[0]["status"] == "invalid"
+    assert rows("I4", made(sample_interval="50ms"), link=links(0.9), substrate="uml")[0]["status"] == "not evaluated"
 
 
 def test_between_two_phases_a_link_may_rest() -> None:

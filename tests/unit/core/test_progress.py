@@ -209,7 +209,7 @@ def test_what_a_plan_is_given() -> None:
     )
     assert progress.patience(later).idle_s == 1200
     assert progress.patience(made(), 7.0).wall_s == 7
-    assert progress.patience(made(sample="300ms")).tick_s == 0.6
+    assert progress.patience(made(sample_interval="300ms")).tick_s == 0.6
     fast = made(rate="50gbit", mtu=9000, bytes="2GB", buffer="2MB")
     assert 70 < progress.patience(fast).still_s < 90  # half a second of it: 350 000 packets
     slow = made(rate="1gbit", mtu=1500, system=["ltp"])  # who makes datagrams itself has more to do for each: 42 000
@@ -223,7 +223,7 @@ def test_many_small_messages_take_their_time() -> None:
     }  # fmt: skip
     whole, windowed = (
         progress.patience(made(**asked)),
-        progress.patience(made(**asked, window="320kB", partition="80kB")),
+        progress.patience(made(**asked, credit_bytes="320kB", partition_bytes="80kB")),
     )
     assert whole.still_s < 120 and 500 < windowed.still_s < 1800
 
@@ -232,11 +232,15 @@ def test_many_rows_take_memory() -> None:
     """That ring of 32, told message by message, was killed for want of it."""
     asked: dict[str, Any] = {
         "topo": "leafspine,16,2,2", "jobs": 1, "workers": 32, "collective": "ring", "trace": "t5-layers", "mtu": 1500, "iterations": 2,
-        "window": "320kB", "partition": "80kB",
+        "credit_bytes": "320kB", "partition_bytes": "80kB",
     }  # fmt: skip
     by_tcp, rounds, each = (
         uml._memory_mb(made(**asked, **more))
-        for more in ({"messages": "full"}, {"system": ("mlt",)}, {"system": ("mlt",), "messages": "full"})
+        for more in (
+            {"message_log": "per-message"},
+            {"system": ("mlt",)},
+            {"system": ("mlt",), "message_log": "per-message"},
+        )
     )
     assert by_tcp == rounds and each > rounds + 500
 

@@ -64,7 +64,7 @@ def test_planning_what_to_change_touches_no_kernel() -> None:
 
 @pytest.mark.parametrize("can", [REAL, VIRTUAL])
 def test_the_stages_come_in_their_order(can: Features) -> None:
-    made = planned(ecn="20kB", acks="first", delay="1ms", cc=["mltcp_dctcp"])
+    made = planned(ecn="20kB", ack_priority="on", delay="1ms", cc=["mltcp_dctcp"])
     steps = setup_steps.changes(made, can)
     stages = [stage for stage, _ in groupby(steps, key=lambda step: step.stage)]
     assert stages == [
@@ -103,7 +103,7 @@ def test_a_dumbbell_step_by_step() -> None:
 
 
 def test_a_kernel_is_told_in_that_order_and_holds_it() -> None:
-    kernel = recorded(planned(ecn="20kB", acks="first", delay="1ms", cc=["mltcp_reno"], preset="paper"), VIRTUAL)
+    kernel = recorded(planned(ecn="20kB", ack_priority="on", delay="1ms", cc=["mltcp_reno"], preset="paper"), VIRTUAL)
     assert [what for what, _ in groupby(kernel.calls, key=lambda call: call[0])][:4] == [
         "addressing", "sysctl", "link", "offloads",
     ]  # fmt: skip
@@ -141,7 +141,7 @@ def test_every_band_of_data_marks(acks_first: bool, bands: int, parents: list[in
 
 
 def test_bands_drop_sooner_what_is_served_first_and_hosts_drop_nothing() -> None:
-    made = planned(topo="star", workers=3, jobs=1, bands="3,drop", ecn="30kB", system=["reno"])
+    made = planned(topo="star", workers=3, jobs=1, priority_queues="3,drop-non-ect", ecn="30kB", system=["reno"])
     found = {
         setting.link: setting.root
         for setting in setup_steps.settings(setup_steps.changes(made, VIRTUAL), "queues")
@@ -161,44 +161,47 @@ def test_bands_drop_sooner_what_is_served_first_and_hosts_drop_nothing() -> None
 
 
 def test_a_host_with_bands_has_them_before_its_interface_too() -> None:
-    made = planned(bands="2", system=["reno"])
+    made = planned(priority_queues="2", system=["reno"])
     (one,) = {setting.root.below for setting in setup_steps.settings(setup_steps.changes(made, VIRTUAL), "queues") if isinstance(setting, Nic)}  # fmt: skip
     assert isinstance(one, Prio) and all(isinstance(band, Fifo) for band in one.bands) and len(one.bands) == 3
 
 
 def test_thresholds_may_be_solved_for() -> None:
     """Those of `testbed.models.thresholds`, the highest band first; a port with no room for them is refused."""
-    made = planned(bands="4,solved", ecn="20kB", buffer="200kB")
+    made = planned(priority_queues="4,mlt-thresholds", ecn="20kB", buffer="200kB")
     for link in made.bottlenecks.values():
         starts = [one.min_bytes for one in link.selective]
         assert starts == sorted(starts) and starts[0] < starts[-1] == link.selective[-1].max_bytes
     with pytest.raises(RequestError, match="packets are too few for 4 bands"):
-        planned(bands="4,solved", ecn="on", buffer="8kB")
+        planned(priority_queues="4,mlt-thresholds", ecn="on", buffer="8kB")
 
 
 def test_one_band_may_be_below_that_of_control() -> None:
     """As MLT asks for it, which then sends its own control there: it marks as without, and drops nothing by choice."""
-    made = planned(bands="1,apart", system=["reno"], ecn="on")
+    made = planned(priority_queues="1,separate-control", system=["reno"], ecn="on")
     assert all((link.bands, link.control, link.selective) == (1, True, ()) for link in made.bottlenecks.values())
-    plain = planned(bands="1", system=["reno"], ecn="on")
+    plain = planned(priority_queues="1", system=["reno"], ecn="on")
     assert [link.marking for link in made.bottlenecks.values()] == [link.marking for link in plain.bottlenecks.values()]
     assert not any(link.control for link in plain.bottlenecks.values())
-    assert planned(bands="1,drop", system=["reno"], ecn="on").bottlenecks["s1-s2"].selective
+    assert planned(priority_queues="1,drop-non-ect", system=["reno"], ecn="on").bottlenecks["s1-s2"].selective
     (job,) = planned(system=["mlt:bands=1+apart"], ecn="on", jobs=1).jobs
     assert job.transport == "mlt:bands=1+apart"
 
 
-@pytest.mark.parametrize("asked", ["0", "8", "2,apart,drop", "drop", "4,keep", "4,drop,drop", "", "4 ,drop", "²"])
+@pytest.mark.parametrize(
+    "asked",
+    ["0", "8", "2,separate-control,drop-non-ect", "drop-non-ect", "4,keep", "4,drop,drop", "", "4 ,drop-non-ect", "²"],
+)
 def test_no_bands_are_refused(asked: str) -> None:
-    with pytest.raises(RequestError, match=r"bands: .* says no bands"):
-        planned(bands=asked, system=["reno"])
+    with pytest.raises(RequestError, match="priority_queues"):
+        planned(priority_queues=asked, system=["reno"])
 
 
 def test_bands_that_drop_need_a_threshold_and_a_scheduler_has_its_own() -> None:
     with pytest.raises(RequestError, match="--ecn off has none"):
-        planned(bands="4,drop", ecn="off", system=["reno"])
+        planned(priority_queues="4,drop-non-ect", ecn="off", system=["reno"])
     with pytest.raises(RequestError, match="has bands of its own"):
-        planned(bands="4", ecn="off", system=["priority"])
+        planned(priority_queues="4", ecn="off", system=["priority"])
 
 
 def test_hosts_have_an_address_for_each_path_and_routers_go_by_it() -> None:
@@ -247,7 +250,7 @@ def test_a_transport_may_want_bands_and_paths(monkeypatch: pytest.MonkeyPatch) -
     made = planned(topo="leafspine,2,4,2", system=["ltp"])
     assert made.paths == 4 and made.sender.bands == 3
     assert all(len(link.selective) == 3 and link.control for link in made.bottlenecks.values())
-    assert planned(topo="leafspine,2,4,2", system=["ltp"], bands="2").sender.bands == 2
+    assert planned(topo="leafspine,2,4,2", system=["ltp"], priority_queues="2").sender.bands == 2
     monkeypatch.setattr(ltp.Options, "hashes", 8, raising=False)
     found = [planned(topo=topo, system=["ltp"]) for topo in ("leafspine,2,4,2", "dumbbell")]
     assert [(one.paths, one.paths_hashed) for one in found] == [(8, True), (1, False)]
@@ -360,10 +363,10 @@ def test_a_bucket_is_a_time() -> None:
     ("fields", "lacks", "words"),
     [
         ({"delay": "1ms"}, {"netem": False}, "netem"),
-        ({"acks": "first"}, {"prio": False, "htb": False}, "PRIO or HTB"),
+        ({"ack_priority": "on"}, {"prio": False, "htb": False}, "PRIO or HTB"),
         ({"rto_min": "5ms"}, {"rto_min": False}, "Linux 6.11"),
-        ({"bands": "4"}, {"prio": False, "htb": False}, "PRIO or HTB"),
-        ({"bands": "4,drop"}, {"red": False}, "no queueing discipline RED"),
+        ({"priority_queues": "4"}, {"prio": False, "htb": False}, "PRIO or HTB"),
+        ({"priority_queues": "4,drop-non-ect"}, {"red": False}, "no queueing discipline RED"),
         ({"topo": "leafspine,2,2,2", "system": ["reno:spray=on"]}, {"netem": False}, "cannot redirect"),
     ],
 )

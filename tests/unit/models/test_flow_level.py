@@ -131,7 +131,7 @@ def test_several_paths_are_drawn_from_the_seed(tmp_path: Path) -> None:
         (["--delay", "5ms"], "round trips"),
         (["--loss", "1%"], "loses"),
         (["--system", "bbr"], "was not measured"),
-        (["--bands", "4"], "bands of priority"),
+        (["--priority-queues", "4"], "--priority-queues"),
         (["--system", "pias"], "falls in priority"),
         (["--trace", "vgg16-layers"], "several exchanges or iterations in flight"),
     ],

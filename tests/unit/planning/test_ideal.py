@@ -36,7 +36,7 @@ SLOW = {"dumbbell": "s1-s2", "star": "h1-s1", "cluster": "s1-c1", "parking_lot":
 
 def made(**fields: Any) -> Plan:
     """The plan of a lone job."""
-    asked = {"jobs": 1, "iterations": 2, "system": ["reno"], "sample": "1s", "on": "flow", **fields}
+    asked = {"jobs": 1, "iterations": 2, "system": ["reno"], "sample_interval": "1s", "on": "flow", **fields}
     (one,) = plan.plans(plan.resolve(spec.make(asked, {}, "the test")))
     return one
 

@@ -69,7 +69,7 @@ def test_a_drawn_order_is_of_the_seed() -> None:
 
     listed = [2, 6, 4, 1]
     assert sizes(scheduler=["first_fit"]) == [listed]
-    drawn = sizes(scheduler=["first_fit", "sjf_bco"], seeds=6, job_order="drawn")
+    drawn = sizes(scheduler=["first_fit", "sjf_bco"], seeds=6, job_order="shuffled")
     assert drawn[:6] == drawn[6:]
     assert all(sorted(one) == sorted(listed) for one in drawn) and len({tuple(one) for one in drawn}) > 3
 
@@ -165,7 +165,7 @@ def test_a_job_alone_waits_for_nobody() -> None:
             "stops job",
         ),
         ([{"gpus": 8}, {"gpus": 8}], {"cc": ["cassini"]}, "sets a clock"),
-        ([{}], {"intra_rate": "1gbit"}, "intra_rate"),
+        ([{}], {"intra_server_rate": "1gbit"}, "intra_server_rate"),
     ],
 )
 def test_what_cannot_be(jobs: list[dict[str, Any]], fields: dict[str, Any], said: str) -> None:

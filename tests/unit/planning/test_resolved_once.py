@@ -64,7 +64,7 @@ def test_every_quantity_is_read_once(read: Counter[str]) -> None:
     asked: dict[str, Any] = {
         "jobs": 3, "workers": 3, "seeds": 2, "system": ["reno", "mltcp_reno"], "rate": "501mbit", "buffer": "1.01ms", "ecn": "0.31ms,0.41ms,3%",
         "delay": "1.1ms", "jitter": "0.9ms", "loss": "0.11%", "corrupt": "0.12%", "noise": "2.3%", "nic": "499mbit", "host_queue": "pfifo_fast:21ms",
-        "rto_min": "19ms", "sample": "9ms", "compute": "101ms", "bytes": "1.01MB", "sndbuf": "1.1MB", "wall_limit": "600s",
+        "rto_min": "19ms", "sample_interval": "9ms", "compute": "101ms", "bytes": "1.01MB", "sndbuf": "1.1MB", "wall_limit": "600s",
         "link": {"s1-s2": {"rate": "401mbit", "buffer": "2.02ms", "ecn": "0.2ms", "loss": "0.13%"}},
         "event": [{"at": "1.23s", "link": "s1-s2", "rate": "333mbit"}],
     }  # fmt: skip
@@ -87,7 +87,7 @@ def test_so_is_what_options_and_traces_say(read: Counter[str], tmp_path: Path) -
     )  # fmt: skip
     job = {"trace": str(trace), "workers": 3}
     asked = {
-        "topo": "star", "seeds": 3, "offsets": "1.04ms,1.05ms,1.06ms", "ecn": "on", "rto_min": "19ms", "bands": "4,drop",
+        "topo": "star", "seeds": 3, "start_offsets": "1.04ms,1.05ms,1.06ms", "ecn": "on", "rto_min": "19ms", "priority_queues": "4,drop-non-ect",
         "system": ["reno", "mltcp_reno:first_gap=1.07ms", "mlt:tolerance=10.5%", "mltcp_reno:first_gap=1.09ms"],
         "job": [job, job, {**job, "cc": "mltcp_cubic:first_gap=1.08ms"}],
     }  # fmt: skip

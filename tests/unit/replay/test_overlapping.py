@@ -327,10 +327,10 @@ def planned(trace: str, **fields: Any) -> Any:
 
 
 def test_a_plan_has_layers_and_a_connection_for_each_band(layered_file: str) -> None:
-    (job,) = planned(layered_file, window="64kB", partition="16kB", bands="3").jobs
+    (job,) = planned(layered_file, credit_bytes="64kB", partition_bytes="16kB", priority_queues="3").jobs
     assert (job.window, job.partition, job.channels, job.overlaps) == (64_000, 16_000, 3, True)
     assert [op.layer for op in job.collectives] == [2, 1, 0]
-    assert planned(layered_file, bands="3").jobs[0].channels == 1
+    assert planned(layered_file, priority_queues="3").jobs[0].channels == 1
 
 
 def test_the_example_is_byteps_at_its_scale() -> None:
@@ -344,13 +344,13 @@ def test_the_example_is_byteps_at_its_scale() -> None:
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"window": "64kB", "partition": "65kB"}, "a part of what a window lets through"),
-        ({"partition": "1kB"}, "a part of what a window lets through"),
-        ({"window": "64kB", "channels": 2}, "no other channels"),
-        ({"window": "64kB", "system": ["reno:close=0.8"]}, "leave out the window, or write"),
-        ({"window": "64kB", "system": ["lretf:preempt=no"], "jobs": 2}, "goes by one after the other"),
+        ({"credit_bytes": "64kB", "partition_bytes": "65kB"}, "partition_bytes"),
+        ({"partition_bytes": "1kB"}, "partition_bytes"),
+        ({"credit_bytes": "64kB", "channels": 2}, "no other channels"),
+        ({"credit_bytes": "64kB", "system": ["reno:close=0.8"]}, "leave out credit_bytes, or write"),
+        ({"credit_bytes": "64kB", "system": ["lretf:preempt=no"], "jobs": 2}, "goes by one after the other"),
         ({"system": ["priority"], "jobs": 2}, "goes by one after the other"),
-        ({"window": "64kB", "bands": "3", "system": ["pias"]}, "the flow scheduler has bands of its own"),
+        ({"credit_bytes": "64kB", "priority_queues": "3", "system": ["pias"]}, "the flow scheduler has bands of its own"),
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_in_a_window_is_refused(fields: dict[str, Any], words: str, layered_file: str) -> None:
@@ -367,7 +367,7 @@ def test_a_transport_with_bands_of_its_own_takes_no_others(layered_file: str) ->
 @pytest.mark.parametrize(("system", "falls"), [("priority:bands=4", False), ("pias:bands=4", True)])
 def test_in_a_window_bands_go_by_tensors(layered_file: str, system: str, falls: bool) -> None:
     """Of sharded servers: a third of the largest layer's 400 kB goes from each worker to each other one."""
-    made = planned(layered_file, window="64kB", collective="sharded_parameter_server", system=[system])
+    made = planned(layered_file, credit_bytes="64kB", collective="sharded_parameter_server", system=[system])
     (job,) = made.jobs
     largest = 133_333
     assert max(job.bands) == pytest.approx(largest / 2, abs=1) and min(job.bands) == pytest.approx(largest / 8, abs=1)
@@ -376,7 +376,9 @@ def test_in_a_window_bands_go_by_tensors(layered_file: str, system: str, falls: 
 
 
 def test_a_flow_scheduler_knows_a_job_whose_way_a_hash_decides(layered_file: str) -> None:
-    (job,) = planned(layered_file, topo="leafspine,2,2,4", workers=4, window="64kB", system=["priority:bands=4"]).jobs
+    (job,) = planned(
+        layered_file, topo="leafspine,2,2,4", workers=4, credit_bytes="64kB", system=["priority:bands=4"]
+    ).jobs
     assert len(job.bands) == 3
 
 
@@ -424,4 +426,4 @@ class _Noting:
 
 def test_what_is_answered_each_time_cannot_be_in_flight() -> None:
     with pytest.raises(RequestError, match="each of which is answered"):
-        plans(resolve(spec.read(None, {"jobs": 1, "compute": "5ms", "bytes": "1MB", "window": "64kB"})))
+        plans(resolve(spec.read(None, {"jobs": 1, "compute": "5ms", "bytes": "1MB", "credit_bytes": "64kB"})))

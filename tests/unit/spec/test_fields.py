@@ -12,10 +12,13 @@ from typing import Any
 
 import pytest
 
+from testbed import spec
 from testbed.cli import main
-from testbed.core.errors import EXIT_OK
+from testbed.core.errors import EXIT_OK, RequestError
+from testbed.core.runs.manifest import Asked
+from testbed.planning import names
 from testbed.report import rerun_command
-from testbed.spec import Spec, field_tables, fields, schema
+from testbed.spec import Spec, field_tables, fields, schema, sweep
 from testbed.spec.experiment import Event, LinkSpec
 from testbed.spec.job import Job
 
@@ -102,6 +105,63 @@ def test_a_field_more_touches_three_files_at_most(tmp_path: Path) -> None:
     assert starts[1] == pytest.approx(starts[0] + 5)
     offered = "from testbed.report import rerun_command as r; print(r.command(('mltcp', 'run', '--start-delay', '5s'), '', 'out'))"
     assert "--start-delay 5s" in called("-c", offered)
+
+
+OLD = {
+    "offsets": "overlapped", "window": "64kB", "partition": "16kB", "bands": "4,drop", "sample": "5ms", "messages": "full",
+    "job_order": "drawn", "acks": "first", "loss": "80%/0.1%/5%", "alone": "none", "scale_of": "10gbit",
+}  # fmt: skip
+TODAY = {
+    "start_offsets": "clustered", "credit_bytes": "64kB", "partition_bytes": "16kB", "priority_queues": "4,drop-non-ect",
+    "sample_interval": "5ms", "message_log": "per-message", "job_order": "shuffled", "ack_priority": "on",
+    "loss": "ge:loss=80%,p=0.1%,r=5%", "isolated_runs": "none", "represents_rate": "10gbit",
+}  # fmt: skip
+
+
+def test_old_names_and_words_keep_working_in_a_file(tmp_path: Path) -> None:
+    """In its tables, too; names of folders stay those of before."""
+    made = []
+    for given, table, credit, loss in (
+        (OLD, "realtime", "window", "60%/1%/20%"), (TODAY, "real-clock", "credit_bytes", "ge:loss=60%,p=1%,r=20%")
+    ):  # fmt: skip
+        bands = next(name for name in given if name in ("bands", "priority_queues"))
+        file = tmp_path / table / "mine.toml"
+        file.parent.mkdir()
+        file.write_text(
+            "".join(f'{name} = "{value}"\n' for name, value in given.items() if name != bands)
+            + f'[[job]]\ntrace = "s1"\n{credit} = "32kB"\n[link.s1-s2]\nloss = "{loss}"\n[{table}]\nseeds = 2\n'
+            + f'[quick]\n{credit} = "48kB"\n[sweep]\n{bands} = ["1", "{given[bands]}"]\n"job.0.{credit}" = ["32kB", "48kB"]\n'
+        )
+        made += [sweep.read(str(file), {"quick": True}), sweep.read(str(file), {"on": "host"})]
+    assert made[:2] == made[2:]
+    assert made[0][0].job[0].credit_bytes == 32_000 and made[0][0].credit_bytes == 48_000 and made[1][0].seeds == 2
+    assert "mine.bands-4_drop.window-48kB" in {one.name for one in made[0]}
+
+
+def test_old_names_and_words_keep_working_as_flags(capsys: pytest.CaptureFixture[str]) -> None:
+    told, run = [], ("run", "--jobs", "1", "--workers", "3", "--topo", "star")
+    for given in (OLD, TODAY):
+        words = [word for name, value in given.items() for word in (fields.flag(name), value)]
+        assert main([*run, *words, "--on", "uml", "--json", "--dry-run"]) == EXIT_OK
+        told.append(capsys.readouterr().out)
+        sets = [word for name, value in given.items() for word in ("--set", f"{name}={value}")]
+        assert main([*run, *sets, "--on", "uml", "--json", "--dry-run"]) == EXIT_OK
+        told.append(capsys.readouterr().out)
+    assert len(set(told)) == 1
+
+
+def test_a_stored_request_may_have_old_names() -> None:
+    old, today = (Asked({"jobs": 4, **given}, {}) for given in (OLD, TODAY))
+    assert names.differences(old, today) == [] and names.digest(old) == names.digest(today)
+
+
+def test_two_names_of_one_field_are_refused() -> None:
+    for given in (
+        {"window": "1kB", "credit_bytes": "1kB"},
+        {"job": [{"trace": "s1", "window": "1kB", "credit_bytes": "1kB"}]},
+    ):
+        with pytest.raises(RequestError, match="credit_bytes"):
+            spec.make(given, {}, "here")
 
 
 def test_a_campaign_prints_nothing() -> None:

@@ -25,7 +25,7 @@ COMMANDS: dict[str, tuple[str, list[str], list[str]]] = {
     "run --name": ("testbed", ["run", "--dry-run", "--name"], []),
     "run --on": ("testbed", ["run", "--dry-run", "--on"], []),
     "run --set": ("testbed", ["run", "--dry-run", "--set"], []),
-    "run --offsets": ("testbed", ["run", "--dry-run", "--offsets"], []),
+    "run --start-offsets": ("testbed", ["run", "--dry-run", "--start-offsets"], []),
     "run --verify": ("testbed", ["run", "--verify"], []),
     "sweep": ("testbed", ["sweep", "--dry-run"], []),
     "judge": ("testbed", ["judge"], []),

@@ -79,7 +79,7 @@ def test_a_file_stands_on_another(tmp_path: Path) -> None:
         ("topo = 'leafspine,2,0,2'", "at least one leaf, one spine"),
         ("cc = ['cassini']\ntopo = 'leafspine'", "a hash chooses the paths of job 0"),
         ("cc = ['cassini:step=1/0']", "step in 'cassini:step=1/0'"),
-        ("offsets = '5ms'", "offsets: 1 given for 2 jobs"),
+        ("start_offsets = '5ms'", "start_offsets: 1 given for 2 jobs"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_file(tmp_path: Path, text: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -254,7 +254,7 @@ def test_in_real_time_runs_do_not_run_beside_each_other(
 def test_an_experiment_for_virtual_time_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Among others it is left out and named; alone it is a wrong request; under virtual time nothing is said."""
     other = write(tmp_path / "other.toml", "jobs = 1\n")
-    fast = write(tmp_path / "fast.toml", "rate = '50gbit'\n[realtime]\nimpossible = 'it is too fast.'\n")
+    fast = write(tmp_path / "fast.toml", "rate = '50gbit'\n[real-clock]\nimpossible = 'it is too fast.'\n")
     said = f"{fast}: is for virtual time (--on uml): it is too fast."
     assert main(["sweep", fast, other, "--on", "host", "--dry-run"]) == EXIT_OK
     printed = capsys.readouterr()

@@ -75,9 +75,9 @@ BAD = [
     (["--seeds", "0"], "seeds: 0"),
     (["--iterations", "-3"], "iterations: -3"),
     (["--noise", "2"], "not between 0 and 100 %"),
-    (["--offsets", "5ms"], "1 given for 2 jobs"),
-    (["--offsets", "5,6"], "has no unit"),
-    (["--sample", "1us"], "1ms"),
+    (["--start-offsets", "5ms"], "1 given for 2 jobs"),
+    (["--start-offsets", "5,6"], "has no unit"),
+    (["--sample-interval", "1us"], "1ms"),
     (["--rto-min", "1s"], "not between 1ms and 200ms"),
     (["--delay", "3"], "has no unit"),
     (["--delay", "2s"], "more than 1s"),
@@ -120,7 +120,7 @@ def test_a_wrong_request(arguments: list[str], says: str, capsys: pytest.Capture
         ("rate = 500", "needs a unit"),
         ("cc = 'reno'", "system: Expected `array`"),
         ("trace = 'nosuch'", "there is no trace"),
-        ("acks = 'second'", "acks: Invalid enum value"),
+        ("ack_priority = 'second'", "ack_priority: Invalid enum value"),
     ],
 )
 def test_a_wrong_file(tmp_path: Path, text: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -230,7 +230,7 @@ def test_offsets_are_drawn_from_the_seed_within_five_percent() -> None:
     assert offsets() == offsets()
     assert offsets() != offsets(seed=2)
     assert max(offsets()) <= 0.05e9
-    assert max(offsets(offsets="uniform")) > 0.05e9
+    assert max(offsets(start_offsets="uniform")) > 0.05e9
     given = ",".join(f"{10 * i}ms" for i in range(8))
     assert offsets(offsets=given) == [10_000_000 * i for i in range(8)]
 
