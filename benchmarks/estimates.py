@@ -26,12 +26,9 @@ FACTOR = 2.0  # within which estimates are to be
 def commands() -> Iterator[list[str]]:
     """The README's commands that have a dry run in JSON and need no root, as arguments of this Python."""
     for line in Path(ROOT, "README.md").read_text().splitlines():
-        words = shlex.split(line, comments=True) if line.startswith("python ") else []
-        dry = words[1:2] == ["testbed/run.py"] or words[1:4] in (
-            ["-m", "testbed", name] for name in ("sweep", "calibrate")
-        )
-        if dry and not any("<" in word for word in words):
-            yield [part for word in words[1:] for part in _expanded(word)]
+        words = shlex.split(line, comments=True) if line.startswith("mltcp ") else []
+        if words[1:2] in (["run"], ["sweep"], ["calibrate"]) and not any("<" in word for word in words):
+            yield ["-m", "testbed", *(part for word in words[1:] for part in _expanded(word))]
 
 
 def _expanded(word: str) -> list[str]:

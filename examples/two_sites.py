@@ -7,7 +7,7 @@
      ⋮   ├── west ═════ edge ─────────────── east ──┤    ⋮
     an ──┘        half the rate    5 ms, 0.01 %      └── bn
 
-``python testbed/run.py --on uml --topo examples/two_sites.py --jobs 2``
+``mltcp run --on uml --topo examples/two_sites.py --jobs 2``
 """
 
 try:

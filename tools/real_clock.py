@@ -1,7 +1,7 @@
 """The README's first command on this machine's own clock, several times, beside user-mode Linux: what comes out, and why.
 
 ``sudo .venv/bin/python tools/real_clock.py [TIMES] [--busy] [FLAGS…]``. By ``sudo`` the reference on `uml` is the caller's, with
-the caller's kernel; root itself needs one of its own (``python -m testbed kernel``). ``--busy`` keeps one core busy meanwhile.
+the caller's kernel; root itself needs one of its own (``mltcp kernel``). ``--busy`` keeps one core busy meanwhile.
 Further flags go to every run (``--rate 100mbit``). Results stay in ``build/real_clock``; the table is Markdown.
 """
 

@@ -94,7 +94,7 @@ def lacks(plan: Plan) -> Lack | None:
         if job.program is not None:
             return Lack(
                 f"job {job.job} ({job.trace}) is a real program, and under virtual time computing takes no time",
-                "use --on host, or record it (`python -m testbed record`) and replay its trace here",
+                "use --on host, or record it (`mltcp record`) and replay its trace here",
             )
     for cc in plan.ccs:
         if cc.source is not None and catalogue.module(cc) is None:

@@ -1,4 +1,4 @@
-"""``python -m testbed judge RESULTS``: stored runs, judged by the rules of this testbed.
+"""``mltcp judge RESULTS``: stored runs, judged by the rules of this testbed.
 
 A verdict follows from what a run has stored; where the rules have become better, the runs need not be repeated.
 """

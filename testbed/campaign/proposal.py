@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ import pandas as pd
 from testbed.backends import Substrate
 from testbed.campaign.executors.reach import Reach
 from testbed.campaign.tasks import Failed, Outcome, Task, carry_out
-from testbed.core import input_files
+from testbed.core import input_files, text
 from testbed.core.errors import EXIT_FAILED, MachineError, RequestError
 from testbed.core.runs.load import Run, load_run
 from testbed.core.runs.plan import Plan
@@ -103,11 +102,11 @@ def lines(folder: Path, todo: Sequence[Plan], command: Sequence[str], *, root: b
     """
     runs = [(plan, load_run(folder / plan.folder)) for plan in todo]
     broken = [(plan, run) for plan, run in runs if run.verdict.verdict == "invalid"]
-    words = list(command[1:])
+    words = list(command[2 if command[1:2] == ["run"] else 1 :])
     if not broken:
         return []
     exact = [] if any(job.program for plan in todo for job in plan.jobs) else [
-        f"exact, on any machine: python testbed/run.py {shlex.join([*_without(words, ('--on',)), '--on', 'uml'])}"
+        f"exact, on any machine: {text.command('run', *_without(words, ('--on',)), '--on', 'uml')}"
     ]  # fmt: skip
     plan, run = broken[0]
     proposal = _for(plan, run)
@@ -115,9 +114,9 @@ def lines(folder: Path, todo: Sequence[Plan], command: Sequence[str], *, root: b
     if sized is None:
         return exact
     on = _value(words, "--on")
-    sudo = "sudo " if (os.geteuid() == 0 if root is None else root) and not (on and is_remote(on)) else ""
-    again = shlex.join([*_without(words, OWN), *([] if on else ["--on", "host"]), *proposal.flags, *sized])
-    return [f"try: {sudo}python testbed/run.py {again}", *exact]
+    as_root = (os.geteuid() == 0 if root is None else root) and not (on and is_remote(on))
+    again = (*_without(words, OWN), *([] if on else ["--on", "host"]), *proposal.flags, *sized)
+    return [f"try: {text.command('run', *again, root=as_root)}", *exact]
 
 
 def fitting(

@@ -47,9 +47,7 @@ class Request:
         """The experiment with other ``fields``; raises `RequestError`."""
         asked = spec.read(self.file, fields)
         if "," in asked.on:
-            raise RequestError(
-                f"--on {asked.on}: several machines share the runs of a sweep (`python -m testbed sweep`)."
-            )
+            raise RequestError(f"--on {asked.on}: several machines share the runs of a sweep (`mltcp sweep`).")
         if self.linux_source is not None and where.in_real_time(asked.on):
             raise RequestError(f"--linux-source is for --on uml; on `{asked.on}` the kernel is the machine's own.")
         return [asked]

@@ -1,4 +1,4 @@
-"""``run.py --verify RUNDIR``: the same run again, compared byte for byte."""
+"""``mltcp verify RUNDIR``: the same run again, compared byte for byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line: ``mltcp COMMAND``, ``python -m testbed COMMAND``; `testbed/run.py` is ``run``. A command is one file here.
+"""The command line: ``mltcp COMMAND``, or ``python -m testbed COMMAND``; `testbed/run.py` is ``run``. A command is one file here.
 
 `testbed.cli.commands` has the table of them, and the one parser. Only the module of the command that is named is imported.
 What takes long to import is imported in its `run`, so that a wrong flag is reported at once.

@@ -1,4 +1,4 @@
-"""``python -m testbed cc list|load|status|unload``: congestion controls outside an experiment.
+"""``mltcp cc list|load|status|unload``: congestion controls outside an experiment.
 
 A loaded one is held by a name in the bpf file system (``/sys/fs/bpf/mltcp/NAME``), not by
 a process: it stays until ``unload`` or a reboot. Only root can enter that folder. Connections that use it keep it until
@@ -24,7 +24,7 @@ from testbed.core import terminal
 from testbed.core.errors import EXIT_OK, MachineError, RequestError
 from testbed.core.runs.plan import CongestionControl
 from testbed.core.terminal import Column, Sheet
-from testbed.core.text import quoted
+from testbed.core.text import command, quoted
 from testbed.linux import features
 from testbed.linux.loading import bpf, bpfsys
 
@@ -92,7 +92,9 @@ def _status(console: Console) -> None:
     for name in loaded:
         given = " and given to a cgroup" if name + CGROUP in pins else ""
         terminal.say(
-            console, f"{name}: loaded{given}, until `python -m testbed cc unload {name}` or a reboot", indent="  "
+            console,
+            f"{name}: loaded{given}, until `{command('cc', 'unload', name, root=True)}` or a reboot",
+            indent="  ",
         )
     for name in runs:
         terminal.say(console, f"{name}: belongs to a run in progress and ends with it", indent="  ")
@@ -194,9 +196,7 @@ def _unload(console: Console, name: str) -> None:
     _check_private()
     pin = PINS / name
     if not re.fullmatch(r"[A-Za-z0-9_]{1,40}", name) or not pin.exists():
-        raise RequestError(
-            f"{quoted(name)} was not loaded with `cc load`; `python -m testbed cc status` lists what was."
-        )
+        raise RequestError(f"{quoted(name)} was not loaded with `cc load`; `mltcp cc status` lists what was.")
     pin.with_name(name + CGROUP).unlink(missing_ok=True)
     pin.unlink()
     _await_gone(name)

@@ -84,10 +84,10 @@ ALIASES = {"workloads": "traces", "analysis": "figures"}  # `python -m NAME`: th
 def program() -> str:
     """How this process was started: ``mltcp``, or by one of the other ways."""
     path = Path(sys.argv[0])
-    if path.name in ("mltcp", "run.py"):
-        return "mltcp" if path.name == "mltcp" else "python testbed/run.py"
+    if path.name == "run.py":
+        return "python testbed/run.py"
     package = path.parent.name if path.name == "__main__.py" else ""
-    return f"python -m {package if package in ALIASES else 'testbed'}"
+    return f"python -m {package}" if package in ALIASES else "mltcp"
 
 
 def parser(named: Iterable[str], prog: str = "") -> Parser:

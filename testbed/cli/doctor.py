@@ -1,4 +1,4 @@
-"""``python -m testbed doctor``: what this machine can do, found by trying each thing.
+"""``mltcp doctor``: what this machine can do, found by trying each thing.
 
 Everything is tried in a scratch namespace that ends with the try; nothing is concluded
 from a version number. One line each, with what to do where it fails.
@@ -38,7 +38,7 @@ from testbed.core.runs import rundir
 from testbed.core.runs.manifest import Told
 from testbed.core.runs.plan import Link
 from testbed.core.terminal import Column, Sheet
-from testbed.core.text import decimal
+from testbed.core.text import command, decimal
 from testbed.linux import features, network, privileges, settings
 from testbed.linux.loading import bpf, classifier, registry
 from testbed.linux.queues.rates import bucket_bytes
@@ -147,7 +147,7 @@ def report(*, as_json: bool) -> int:
     if untried := [finding.what for finding in findings if finding.works is None]:
         console.print()
         terminal.say(console, f"Needs root, and was not tried: {'; '.join(untried)}. This tries them:", style="yellow")
-        console.print("  sudo python -m testbed doctor")
+        console.print(f"  {command('doctor', root=True)}")
     console.print(f"\nLinux {platform.release()}:")
     for where, can in able.items():
         default = " (where runs go that name no place)" if place.is_first(where) else ""
@@ -287,7 +287,7 @@ def _host() -> str:
     fits = proposal.propose(one, measured.capacity_bps, noted, platform.release(), was_invalid=False)
     return (
         f"unshaped path {decimal((measured.capacity_bps or 0) / 1e9, 2)} Gbit/s, longest pause {decimal(noted['waited_s'].max() if len(noted) else 0, 1)} s\n"
-        f"What fits this machine's clock (exact is `--on uml`):\n  sudo python testbed/run.py --on host {' '.join(fits.flags)}"
+        f"What fits this machine's clock (exact is `--on uml`):\n  {command('run', '--on', 'host', *fits.flags, root=True)}"
     )
 
 

@@ -47,7 +47,7 @@ def run(parsed: argparse.Namespace) -> int:
                 print(*map(text.plain, written[:1]), sep="\n", end="\n" if written else "")
             counter.advance()
     if not drawn:
-        print("error: no experiment found; `python testbed/run.py` makes one", file=sys.stderr)
+        print("error: no experiment found; `mltcp run` makes one", file=sys.stderr)
         return 1
     return int(failed)
 

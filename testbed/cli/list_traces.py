@@ -22,5 +22,5 @@ def run(_parsed: argparse.Namespace) -> int:
     console = terminal.console(usual=110)
     columns = [Column("name"), Column("bytes of\nan iteration", right=True), Column("from"), Column("what", prose=True)]
     Sheet(columns, rows).print(console)
-    terminal.say(console, "`python -m testbed show NAME` shows one of them.")
+    terminal.say(console, "`mltcp show NAME` shows one of them.")
     return 0

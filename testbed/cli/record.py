@@ -1,4 +1,4 @@
-"""``python -m testbed record -- COMMAND``: a real PyTorch training run becomes a trace.
+"""``mltcp record -- COMMAND``: a real PyTorch training run becomes a trace.
 
 The command is run unchanged, with `testbed.traces.hook` in front of its ``PYTHONPATH``; every
 rank writes what it measures to a private file, and their median step is the trace.

@@ -1,4 +1,4 @@
-"""``python testbed/run.py``: one experiment, from its flags and file to a table, a figure and a verdict."""
+"""``mltcp run``: one experiment, from its flags and file to a table, a figure and a verdict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``python -m testbed sweep experiments/*.toml -j 2``: many experiments at once.
+"""``mltcp sweep experiments/*.toml -j 2``: many experiments at once.
 
 What is not there yet is run, in a shuffled order (that only depends on what there is), so that a drift of the machine is
 not taken for an effect. A run is kept if its manifest holds the same plan, files, program and kernel; one that differs is

@@ -7,7 +7,10 @@ passes through here on its way into a message.
 from __future__ import annotations
 
 import math
+import os
 import re
+import shlex
+import sys
 from collections.abc import Collection, Sequence
 from decimal import Decimal
 
@@ -67,6 +70,19 @@ def decimal(value: float, digits: int = 4) -> str:
     if abs(value) >= 10**digits:
         return f"{value:.0f}"
     return f"{Decimal(f'{value:.{digits}g}'):f}"
+
+
+def command(*words: object, root: bool = False) -> str:
+    """A command of the testbed to copy: ``mltcp show resnet50``. As ``root`` it names the program's path, since `sudo` has a PATH of its own."""
+    program = ["sudo", _program()] if root else ["mltcp"]
+    return shlex.join([*program, *map(str, words)])
+
+
+def _program() -> str:
+    """The path of ``mltcp`` in this environment, as short as the current folder allows."""
+    path = os.path.join(os.path.abspath(os.path.dirname(sys.executable)), "mltcp")
+    shorter = os.path.relpath(path)
+    return path if shorter.startswith(os.pardir) else shorter
 
 
 def is_text(text: str) -> bool:

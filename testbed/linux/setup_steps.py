@@ -193,7 +193,7 @@ def _check(plan: Plan, features: Features) -> None:
     if plan.rto_min_us is not None and not features.rto_min:
         raise MachineError(
             f"--rto-min needs Linux 6.11 or newer, whose namespaces have {RTO_MIN_US}; this kernel has none. Leave it out, "
-            "or build a newer kernel for --on uml (`python -m testbed kernel --linux-source`)."
+            "or build a newer kernel for --on uml (`mltcp kernel --linux-source`)."
         )
 
 

@@ -1,5 +1,5 @@
-"""The same experiment on several substrates, against the ideal: the figure `agreement`, and what ``python -m analysis
-compare A B`` adds for these.
+"""The same experiment on several substrates, against the ideal: the figure `agreement`, and what
+``mltcp compare A B`` adds for these.
 
 For every congestion control: a job alone, and all jobs once settled (the mean of each
 job's last ten iterations), one dot a seed, against the computed ideal.

@@ -7,7 +7,6 @@ exist any more (``report --keep``).
 from __future__ import annotations
 
 import os
-import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
@@ -196,7 +195,7 @@ def _number(value: float | None) -> float | str | None:
 def _verify(run: Path) -> str | None:
     """The command that repeats a run; None if its name is not one to be typed."""
     path = _relative(run, Path.cwd())
-    return shlex.join(["python", "testbed/run.py", "--verify", path]) if path == text.plain(path) else None
+    return text.command("verify", path) if path == text.plain(path) else None
 
 
 def _facts(section: Section) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Two result sets side by side, for who has changed something: ``python -m testbed compare A B``.
+"""Two result sets side by side, for who has changed something: ``mltcp compare A B``.
 
 Both are results folders (experiments are matched by name) or one experiment's folder each. For every experiment and
 congestion control that both have: B ÷ A of the iteration times with 95 % intervals, paired by seed where three seeds
@@ -91,9 +91,7 @@ def _experiments(folder: Path, notes: list[str]) -> dict[str, Experiment]:
         if experiment is not None:
             found[name] = experiment
     if not found:
-        raise LoadError(
-            f"{folder} holds no experiment that can be read; `python testbed/run.py` makes one. " + " ".join(notes)
-        )
+        raise LoadError(f"{folder} holds no experiment that can be read; `mltcp run` makes one. " + " ".join(notes))
     return found
 
 

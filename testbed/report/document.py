@@ -1,6 +1,6 @@
 """The report: every claim with its verdict, every figure with its text, and what made them; one HTML file, and Markdown.
 
-``python -m testbed report RESULTS --out report.html`` draws the figures and writes ``report.html``, ``report.md`` and
+``mltcp report RESULTS --out report.html`` draws the figures and writes ``report.html``, ``report.md`` and
 ``claims.csv``.
 The HTML holds its images and needs no network; links lead to the run directories, relative to it. A pure function of
 files: the same results give the same bytes.

@@ -7,9 +7,9 @@ nothing of the machine it is typed on: no program (``cmd:``), no file of one's o
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator, Sequence
 
+from testbed.core import text
 from testbed.spec import Spec, fields
 
 VALUES = frozenset((*fields.flags(Spec), "--set", "--retries"))
@@ -31,12 +31,8 @@ def command(said: Sequence[object], file: str, results: str) -> str:
     kept = list(_kept(words[2:] if name else words[1:], file, sweep=sweep))
     if None in kept:
         return NOT_OFFERED
-    program = ["python", "testbed/run.py"]
-    if sweep or not words:
-        program = ["python", "-m", "testbed", "sweep", file]
-    elif name == "demo":
-        program = ["python", "-m", "testbed", "demo"]
-    return shlex.join([*program, *(word for word in kept if word is not None), "--out", results])
+    again = ("sweep", file) if sweep or not words else (name or "run",)
+    return text.command(*again, *(word for word in kept if word is not None), "--out", results)
 
 
 def names_programs(said: Sequence[object]) -> bool:

@@ -18,7 +18,7 @@ import msgspec
 from testbed import networks
 from testbed.congestion import catalogue
 from testbed.core.errors import RequestError, within
-from testbed.core.text import is_text, quoted, shown
+from testbed.core.text import command, is_text, quoted, shown
 from testbed.core.units import decoded
 from testbed.models.frames import frame
 from testbed.schedulers import job as job_schedulers
@@ -48,7 +48,7 @@ def make(fields: dict[str, Any], flags: dict[str, Any], source: str) -> Spec:
     fields = files.in_force(fields, flags, source)
     if "sweep" in fields:
         raise RequestError(
-            f"{source}: stands for several experiments ([sweep]); run them by `python -m testbed sweep {source}`"
+            f"{source}: stands for several experiments ([sweep]); run them by `{command('sweep', source)}`"
         )
     given = {key: value for key, value in flags.items() if key not in ("set", "quick", external.ALLOWED)}
     _check_heard(fields, given, source)

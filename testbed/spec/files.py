@@ -15,7 +15,7 @@ from testbed import registry
 from testbed.core import system_text, toml
 from testbed.core.errors import RequestError, VirtualTimeOnlyError, within
 from testbed.core.input_files import is_file, read_text
-from testbed.core.text import quoted, shown
+from testbed.core.text import command, quoted, shown
 from testbed.schedulers import job
 from testbed.spec import place as where
 from testbed.spec.aliases import canonical, path_of
@@ -77,7 +77,7 @@ def read(path: Path, fields: Collection[str], above: tuple[Path, ...] = ()) -> F
     known = (*fields, "base", "sweep", *OVERLAYS)
     if "kind" in found and "kind" not in fields:
         raise RequestError(
-            f"{path}: is of the kind {quoted(str(found['kind']))}, which is computed and not run: `python -m testbed sweep {path}`"
+            f"{path}: is of the kind {quoted(str(found['kind']))}, which is computed and not run: `{command('sweep', path)}`"
         )
     if stray := [key for key in found if key not in known]:
         raise RequestError(f"{path}: unknown field `{stray[0]}`; there are {', '.join(known)}")

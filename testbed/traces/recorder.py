@@ -1,7 +1,7 @@
 """Measures the steps of a real PyTorch training loop: when gradients are ready, and when averaged.
 
 Two lines in a script, ``from testbed.traces.recorder import Recorder`` and
-``Recorder(model, "mine.json")``, record a trace; ``python -m testbed record`` does it
+``Recorder(model, "mine.json")``, record a trace; ``mltcp record`` does it
 without touching the script. Any optimizer step that follows a backward pass ends an
 iteration, so what comes in between (loading data, say) belongs to the next one.
 
@@ -366,7 +366,7 @@ def sharded(model: Any) -> str:
     if any(hasattr(one, "device_mesh") or type(one).__name__ == "FlatParameter" for one in _every(model)):
         return (
             f"{'an optimizer' if isinstance(model, Optimizer) else type(model).__name__} has sharded parameters (FSDP, DTensor), whose "
-            "all-gathers and reduce-scatters are not recorded. Profile it with torch.profiler and use `python -m testbed import`"
+            "all-gathers and reduce-scatters are not recorded. Profile it with torch.profiler and use `mltcp import`"
         )
     return ""
 
@@ -382,7 +382,7 @@ def obstacle(model: Any) -> str:
     if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
         return (
             f"{dist.get_world_size()} processes train without DistributedDataParallel, and no other exchange is recorded. Profile it with "
-            "torch.profiler and use `python -m testbed import`"
+            "torch.profiler and use `mltcp import`"
         )
     return ""
 

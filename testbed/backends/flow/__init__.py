@@ -37,7 +37,7 @@ def lacks(plan: Plan) -> Lack | None:
         if job.program is not None:
             return Lack(
                 f"{who} is a real program",
-                "use --on host, or record it (`python -m testbed record`) and replay its trace",
+                "use --on host, or record it (`mltcp record`) and replay its trace",
             )
         if job.trains is not None:
             return Lack(f"{who} learns from what arrives, and in the twin nothing but time does", "use --on uml")
@@ -52,7 +52,7 @@ def lacks(plan: Plan) -> Lack | None:
         if job.life is not None:
             return Lack(
                 f"{who} asks for GPUs, for which others wait",
-                "use --on uml; `python -m testbed schedule JOBS --on flow` computes a cluster's jobs as flows",
+                "use --on uml; `mltcp schedule JOBS --on flow` computes a cluster's jobs as flows",
             )
         if job.falls:
             return Lack(

@@ -83,7 +83,7 @@ class Kernel:
         if os.geteuid() == 0 and not _only_of(self.folder, {0}):
             raise MachineError(
                 f"{self.folder} belongs to another user, or others may write to it, and root runs no kernel of theirs: "
-                "run this without root (it needs none), or build one for root (`python -m testbed kernel`)."
+                "run this without root (it needs none), or build one for root (`mltcp kernel`)."
             )
 
     def modules(self) -> Path:
@@ -209,7 +209,7 @@ def check_platform() -> None:
 
 
 def build_apart(*arguments: str) -> str | None:
-    """Build one, in a process of its own (`python -m testbed kernel`), which under ``sudo`` is the caller's, and ends with this one.
+    """Build one, in a process of its own (`mltcp kernel`), which under ``sudo`` is the caller's, and ends with this one.
 
     What it says goes to stderr as it comes. Returns why it failed, None if it did not.
     """

@@ -105,7 +105,7 @@ def run(parsed: argparse.Namespace) -> int:
             print(plain(f"{name}: {has}" if has else name))
         return EXIT_OK
     if parsed.jobs is None:
-        raise RequestError("schedule: name a list of jobs; `python -m testbed schedule --help` says what it may be")
+        raise RequestError("schedule: name a list of jobs; `mltcp schedule --help` says what it may be")
     if len(set(names)) < len(names):
         raise RequestError(f"--scheduler: {' '.join(names)} names one twice")
     for name in names:

@@ -1,4 +1,4 @@
-"""``python -m testbed calibrate``: what contention costs on a network, for each system, as constants of SJF-BCO's model.
+"""``mltcp calibrate``: what contention costs on a network, for each system, as constants of SJF-BCO's model.
 
 One to five jobs share the uplinks of the same two to six servers, with less and more communication, at starts drawn at random and with
 periods that differ by up to a tenth. Half of the cells is held out. Runs that are there are not made again.

@@ -24,6 +24,7 @@ from testbed.core.runs.manifest import Manifest
 from testbed.core.runs.plan import JobPlan, Plan, Role
 from testbed.core.runs.summary import Summary
 from testbed.core.runs.verdict import Verdict
+from testbed.core.text import command
 
 TABLES = ("iterations.csv", "operations.csv", "links.csv", "flows.csv")
 MOST_JSON_BYTES, MOST_TABLE_BYTES = 256 << 20, 2 << 30
@@ -225,7 +226,7 @@ def load_experiment(folder: Path, wanted: list[tuple[str, int]] | None = None) -
         paths = [folder / label / str(seed) for label, seed in wanted]
     runs = [load_run(path) for path in paths]
     if not runs:
-        raise LoadError(f"{folder} holds no run; `python testbed/run.py --out {folder.parent}` makes some")
+        raise LoadError(f"{folder} holds no run; `{command('run', '--out', folder.parent)}` makes some")
     runs = runs if wanted is not None else in_order(folder, runs)
     alone = {}
     seeds = {run.path.name for run in runs}

@@ -8,7 +8,7 @@ A job scheduler is a module with
     pure: the GPUs of each request, in their order, and its start. Raises `RequestError` where they do not fit.
 
 Adding one is adding a file; `testbed.schedulers.search` has what those that try several schedules share, `testbed.schedulers.online`
-asks one again as jobs arrive. In a run jobs that ask for GPUs are given them as ``python -m testbed schedule`` has it; any other starts at
+asks one again as jobs arrive. In a run jobs that ask for GPUs are given them as ``mltcp schedule`` has it; any other starts at
 once and has a host for each of its workers, of which one GPU counts.
 A FILE says the same by hand: a list of hosts for each job, see `testbed.schedulers.placement_file`.
 """

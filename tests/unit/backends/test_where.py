@@ -92,7 +92,7 @@ def test_no_place(on: str, says: str, capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_several_machines_are_for_sweeps(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--on", "ssh:a,ssh:b", "--dry-run"]) == EXIT_REQUEST
-    assert "python -m testbed sweep" in capsys.readouterr().err
+    assert "mltcp sweep" in capsys.readouterr().err
     assert where.places("ssh:a, vagrant") == ("ssh:a", "vagrant")
 
 

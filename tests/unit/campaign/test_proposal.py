@@ -13,6 +13,7 @@ import pytest
 from testbed import spec
 from testbed.campaign import proposal
 from testbed.core.runs.plan import Plan
+from testbed.core.text import command
 from testbed.planning import plan
 from tests.support.manifests import manifest
 
@@ -65,22 +66,22 @@ def test_what_is_proposed_can_be_asked_for() -> None:
 
 
 def lines(
-    monkeypatch: pytest.MonkeyPatch, command: str, verdict: str = "invalid", root: bool = True, **fields: Any
+    monkeypatch: pytest.MonkeyPatch, typed: str, verdict: str = "invalid", root: bool = True, **fields: Any
 ) -> list[str]:
     run = SimpleNamespace(
         verdict=SimpleNamespace(verdict=verdict), disturbances=None,
         manifest=manifest(planned(**fields), measured={"capacity_bps": None}, kernel=NEW),
     )  # fmt: skip
     monkeypatch.setattr(proposal, "load_run", lambda path: run)
-    return proposal.lines(Path("results"), [planned(**fields)], ["run.py", *shlex.split(command)], root=root)
+    return proposal.lines(Path("results"), [planned(**fields)], ["mltcp", "run", *shlex.split(typed)], root=root)
 
 
 def test_an_invalid_run_is_told_what_to_paste(monkeypatch: pytest.MonkeyPatch) -> None:
     found = lines(monkeypatch, "--topo dumbbell --jobs 4 --on host --rate=500mbit --cc reno mltcp_reno")
     assert found == [
-        "try: sudo python testbed/run.py --topo dumbbell --jobs 4 --on host --cc reno mltcp_reno "
+        f"try: {command('run', root=True)} --topo dumbbell --jobs 4 --on host --cc reno mltcp_reno "
         "--rate 200mbit --buffer 1ms --rto-min 5ms",
-        "exact, on any machine: python testbed/run.py --topo dumbbell --jobs 4 --rate=500mbit --cc reno mltcp_reno --on uml",
+        "exact, on any machine: mltcp run --topo dumbbell --jobs 4 --rate=500mbit --cc reno mltcp_reno --on uml",
     ]
 
 
@@ -107,7 +108,7 @@ def test_bytes_of_a_file_become_fewer_too(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 def test_another_machine_needs_no_sudo_here(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = lines(monkeypatch, "--jobs 4 --on ssh:root@far", root=False)
-    assert first.startswith("try: python testbed/run.py --jobs 4 --on ssh:root@far --rate ")
+    assert first.startswith("try: mltcp run --jobs 4 --on ssh:root@far --rate ")
     assert second.endswith("--jobs 4 --on uml")
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from testbed.cli import doctor
 from testbed.core.errors import EXIT_MACHINE, EXIT_OK
+from testbed.core.text import command
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def test_what_needs_root_is_said_once_and_blames_nothing(
         monkeypatch.setattr(doctor, name, lambda: pytest.fail("only root can try this"))
     assert doctor.report(as_json=False) == EXIT_OK
     shown = capsys.readouterr().out
-    assert shown.count("Needs root") == 1 and "netem" in shown and "sudo python -m testbed doctor" in shown
+    assert shown.count("Needs root") == 1 and "netem" in shown and command("doctor", root=True) in shown
     assert "→ a kernel with" not in shown and "red" not in shown
     assert "`--on uml` (where runs go that name no place) works here" in shown
     assert "`--on host` needs root; nothing else was found against it" in shown
@@ -54,7 +55,7 @@ def test_where_nothing_works_the_lines_that_say_why_can_be_told_in_a_pipe(
 def test_what_is_to_be_pasted_is_in_one_line(
     anybody: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = "  sudo python testbed/run.py " + " ".join(["--on [host]"] * 40)
-    monkeypatch.setattr(doctor, "_tools", lambda: f"found\nWhat fits:\n{command}")
+    pasted = "  sudo mltcp run " + " ".join(["--on [host]"] * 40)
+    monkeypatch.setattr(doctor, "_tools", lambda: f"found\nWhat fits:\n{pasted}")
     doctor.report(as_json=False)
-    assert command in capsys.readouterr().out.splitlines()
+    assert pasted in capsys.readouterr().out.splitlines()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import shlex
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -66,3 +69,12 @@ def test_a_decimal_is_the_number(value: float, digits: int) -> None:
     said = text.decimal(value, digits)
     assert "e" not in said
     assert float(said) == pytest.approx(value, rel=0.51 * 10 ** (1 - digits), abs=1e-300)
+
+
+def test_a_command_can_be_pasted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["cc", "load", "my file.bpf.c", 3]
+    assert shlex.split(text.command(*words)) == ["mltcp", "cc", "load", "my file.bpf.c", "3"]
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "bin/python"))
+    for here, program in ((tmp_path, "bin/mltcp"), (Path("/"), str(tmp_path / "bin/mltcp").lstrip("/"))):
+        monkeypatch.chdir(here)
+        assert shlex.split(text.command(*words, root=True)) == ["sudo", program, "cc", "load", "my file.bpf.c", "3"]

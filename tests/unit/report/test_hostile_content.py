@@ -100,11 +100,11 @@ def test_a_name_is_no_formula(tmp_path: Path) -> None:
     ("said", "offered"),
     [
         (["run.py", "--jobs", "2", "--cc", "reno", "mltcp_reno:slope=1", "--out", "/etc"],
-         "python testbed/run.py --jobs 2 --cc reno mltcp_reno:slope=1 --out results"),
+         "mltcp run --jobs 2 --cc reno mltcp_reno:slope=1 --out results"),
         (["run.py", "experiments/a.toml", "--on", "ssh:root@evil:22", "-j", "9"],
-         "python testbed/run.py experiments/a.toml --on ssh:HOST --out results"),
-        (["__main__.py", "sweep", "a.toml", "/etc/b.toml", "--quick"], "python -m testbed sweep experiments/a.toml --quick --out results"),
-        ([], "python -m testbed sweep experiments/a.toml --out results"),
+         "mltcp run experiments/a.toml --on ssh:HOST --out results"),
+        (["__main__.py", "sweep", "a.toml", "/etc/b.toml", "--quick"], "mltcp sweep experiments/a.toml --quick --out results"),
+        ([], "mltcp sweep experiments/a.toml --out results"),
         (PROGRAM, rerun_command.NOT_OFFERED),
         (["run.py", "--job=cmd:reboot"], rerun_command.NOT_OFFERED),
         (["run.py", "--set", "job.0.trace=cmd:reboot"], rerun_command.NOT_OFFERED),
@@ -113,9 +113,9 @@ def test_a_name_is_no_formula(tmp_path: Path) -> None:
         (["run.py", "other.toml"], rerun_command.NOT_OFFERED),
         (["run.py", "--verify", "x"], rerun_command.NOT_OFFERED),
         (["run.py", "--name", "a\n```"], rerun_command.NOT_OFFERED),
-        (["mltcp", "run", "--jobs", "2"], "python testbed/run.py --jobs 2 --out results"),
-        (["__main__.py", "run", "experiments/a.toml", "--system", "reno:label=my Reno"], "python testbed/run.py experiments/a.toml --system 'reno:label=my Reno' --out results"),
-        (["mltcp", "demo"], "python -m testbed demo --out results"),
+        (["mltcp", "run", "--jobs", "2"], "mltcp run --jobs 2 --out results"),
+        (["__main__.py", "run", "experiments/a.toml", "--system", "reno:label=my Reno"], "mltcp run experiments/a.toml --system 'reno:label=my Reno' --out results"),
+        (["mltcp", "demo"], "mltcp demo --out results"),
     ],
 )  # fmt: skip
 def test_the_command_that_is_offered(said: list[str], offered: str) -> None:

@@ -333,8 +333,8 @@ def test_the_command_is_the_one_that_made_the_runs(results: Path, tmp_path: Path
     )
     section = sections.one(next(one for one in figures.every() if one.ID == "descent"), copy, tmp_path / "out")
     assert sorted(chapters.commands(section, "results")) == [
-        "python -m testbed sweep experiments/descent.toml --set rate=100mbit --on ssh:HOST --out results",
-        "python testbed/run.py experiments/descent.toml --on host --out results",
+        "mltcp run experiments/descent.toml --on host --out results",
+        "mltcp sweep experiments/descent.toml --set rate=100mbit --on ssh:HOST --out results",
     ]
 
 

@@ -147,7 +147,7 @@ def test_a_report_of_schedules(tmp_path: Path) -> None:
     found = document.write(tmp_path / "results", tmp_path / "figures", tmp_path / "report.html")
     (chapter,) = (one for one in found if one.id == "sjf-lambda")
     text = (tmp_path / "report.md").read_text()
-    assert "python -m testbed sweep experiments/sjf-lambda.toml --out" in text
+    assert "mltcp sweep experiments/sjf-lambda.toml --out" in text
     assert "36 schedules, by the model; nothing was emulated" in text and chapter.claims[0].claim in text
     html = (tmp_path / "report.html").read_text()
     assert 'href="#sjf-lambda"' in html and "sjf-lambda.csv" in html
@@ -219,7 +219,7 @@ def test_what_makes_no_sense_is_refused(
 
 def test_it_cannot_be_run(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", str(small)]) == EXIT_REQUEST
-    assert "computed and not run: `python -m testbed sweep" in " ".join(capsys.readouterr().err.split())
+    assert "computed and not run: `mltcp sweep" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize("how", ["cell", "column", "digest", "json", "gone"])

@@ -21,10 +21,10 @@ ROOT = Path(__file__).parents[3]
 TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 COMMANDS = sorted(
     {
-        line.split("#")[0].strip()
+        found[1].strip()
         for text in TEXTS
         for line in text.read_text().splitlines()
-        if line.startswith(("sudo python testbed/run.py", "python testbed/run.py")) and "--verify" not in line
+        if (found := re.match(r"(?:sudo \.venv/bin/)?mltcp ((?:run|sweep) [^#]+)", line))
     }
 )
 
@@ -33,24 +33,8 @@ COMMANDS = sorted(
 def test_every_command_shown_is_understood(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     words = shlex.split(command)
-    assert main(["run", *words[words.index("testbed/run.py") + 1 :], "--dry-run"]) == EXIT_OK
-
-
-@pytest.mark.parametrize(
-    "command",
-    sorted(
-        {
-            line.split("#")[0].strip()
-            for text in TEXTS
-            for line in text.read_text().splitlines()
-            if line.startswith("python -m testbed sweep ")
-        }
-    ),
-)
-def test_every_sweep_shown_is_understood(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
-    # Of a pattern the first: each experiment by itself is the next test's.
-    words = [next(iter(sorted(map(str, Path().glob(word)))), word) for word in shlex.split(command)[3:]]
+    if words[0] == "sweep":  # of a pattern the first: each experiment by itself is the next test's
+        words = [next(iter(sorted(map(str, Path().glob(word)))), word) for word in words]
     assert main([*words, "--dry-run"]) == EXIT_OK
 
 

@@ -1,4 +1,4 @@
-"""``python -m testbed schedule``: what a person types, the lists of jobs it takes, what it says of bad ones."""
+"""``mltcp schedule``: what a person types, the lists of jobs it takes, what it says of bad ones."""
 
 from __future__ import annotations
 

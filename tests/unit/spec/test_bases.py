@@ -54,5 +54,5 @@ def test_a_base_may_have_a_file_of_its_own_and_that_of_most_runs_comes_first(tmp
         "fairness.png", "fairness-cubic.png", "fairness-dcqcn.png",
     }  # fmt: skip
     assert sorted(chapters.commands(section, "results")) == [
-        f"python -m testbed sweep experiments/{name}.toml --out results" for name in ("fairness.cubic", "fairness.dcqcn", "fairness")
+        f"mltcp sweep experiments/{name}.toml --out results" for name in ("fairness.cubic", "fairness.dcqcn", "fairness")
     ]  # fmt: skip

@@ -160,7 +160,7 @@ def test_two_experiments_of_one_name_are_refused(tmp_path: Path) -> None:
 def test_a_single_run_of_a_sweep_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path / "s.toml", "[sweep]\njobs = [1, 2]\n")
     assert main(["run", path, "--dry-run"]) == EXIT_REQUEST
-    assert f"python -m testbed sweep {path}" in capsys.readouterr().err
+    assert f"mltcp sweep {path}" in capsys.readouterr().err
 
 
 def test_any_field_by_its_path(tmp_path: Path) -> None:
