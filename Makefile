@@ -4,7 +4,7 @@ PYTHON := .venv/bin/python
 # The testbed's own kernel work needs root; ask for it only if we are not.
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: help setup environment python kernel modules torch demo demo-host test test-unit test-uml test-netns test-long coverage matrix check benchmarks reproduce reproduce-measured reproduce-there agreement figures report clean
+.PHONY: help setup environment python kernel modules torch demo demo-host test test-unit test-uml test-netns test-long coverage matrix check benchmarks reproduce reproduce-measured reproduce-there agreement figures report docs clean
 .PHONY: vm-tools browser libfuzzer vm-kernel box test-vagrant
 
 help:
@@ -25,6 +25,7 @@ help:
 	@echo "make check       linters and formats of shell, Python and C; make coverage: how much of the pure rooms the unit tests reach"
 	@echo "make matrix      the unit tests by every Python, a few runs on every linux-source that is found, modules of 32 bits (LINUX_SOURCE=…)"
 	@echo "make test-vagrant box, vagrant up, a run in the VM, vagrant destroy (half an hour without KVM)"
+	@echo "make docs        the drawing of docs/architecture.md, docs/commands.md and docs/fields.md, from the code"
 	@echo "make benchmarks  cost per ACK in eBPF, of a run's start, of a sample; time to build a network, speed against ns-3"
 	@echo "make clean       remove the environment, results and figures"
 
@@ -143,6 +144,12 @@ check: environment
 	.venv/bin/vulture
 	.venv/bin/lint-imports --no-cache
 	.venv/bin/clang-format --dry-run -Werror testbed/transports/datagram/native/*.[ch] tests/unit/transports/*.[ch]
+
+# What follows from the code: a test compares it.
+docs: environment
+	$(PYTHON) tools/draw_architecture.py
+	$(PYTHON) -m tools.commands_page
+	$(PYTHON) -m testbed schema --markdown > docs/fields.md
 
 # With everything that is found here: Pythons, and the distribution's kernels. Not a part of `make test`.
 matrix: setup

@@ -21,6 +21,7 @@ from rich.console import Console
 
 from testbed.congestion import catalogue
 from testbed.core import terminal
+from testbed.core.arguments import Parser
 from testbed.core.errors import EXIT_OK, MachineError, RequestError
 from testbed.core.runs.plan import CongestionControl
 from testbed.core.terminal import Column, Sheet
@@ -36,13 +37,16 @@ BY_A_RUN = re.compile(r"mlt[0-9a-f]{12}")  # how runs name what they register; s
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(title="actions", required=True, dest="action", parser_class=type(parser))
-    actions.add_parser("list", help="those of the testbed and of this kernel")
-    load = actions.add_parser("load", help="register one under its plain name, until unloaded")
-    load.add_argument("cc", help="for instance mltcp_reno, or mltcp_reno:slope=2,intercept=0.5")
+    actions = parser.add_subparsers(
+        title="actions", required=True, dest="action", metavar="ACTION", parser_class=Parser
+    )
+    actions.add_parser("list", help="congestion controls of the testbed and of this kernel")
+    load = actions.add_parser("load", help="register a congestion control under its plain name, until unloaded")
+    load.examples = ("mltcp_cubic", "mltcp_reno:slope=2,intercept=0.5")
+    load.add_argument("cc", metavar="NAME", help="for instance mltcp_reno, or mltcp_reno:slope=2,intercept=0.5")
     load.add_argument("--cgroup", type=Path, help="let the sockets of this cgroup (version 2) use it")
-    unload = actions.add_parser("unload", help="take one off again")
-    unload.add_argument("cc")
+    unload = actions.add_parser("unload", help="unregister a congestion control")
+    unload.add_argument("cc", metavar="NAME", help="one that `load` registered")
     actions.add_parser("status", help="what is loaded, and by whom")
 
 

@@ -6,16 +6,26 @@ import argparse
 import importlib
 import shutil
 import sys
-import textwrap
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from testbed.core import text
-from testbed.core.arguments import Parser
-from testbed.core.errors import RequestError
+from testbed.core.arguments import Formatter, Parser, fitted
+from testbed.core.errors import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_INVALID,
+    EXIT_MACHINE,
+    EXIT_OK,
+    EXIT_REQUEST,
+    RequestError,
+)
 
-EPILOG = "exit codes: 0 done, 1 a run failed, 2 the request was wrong, 3 this machine cannot do it, 4 the result is invalid, 130 interrupted"
+CODES = {EXIT_OK: "done", EXIT_REQUEST: "the request was wrong", EXIT_INTERRUPTED: "interrupted"}  # of every command
+MACHINE = {EXIT_MACHINE: "this machine cannot do it"}
+RUN = {EXIT_FAILED: "a run failed", **MACHINE, EXIT_INVALID: "the result is invalid"}
+FIGURE = {EXIT_FAILED: "nothing to draw, or a figure that cannot be drawn"}
 GROUPS = ("experiments", "traces", "figures", "shell")
 
 
@@ -27,36 +37,52 @@ class Command:
     help: str
     examples: tuple[str, ...]  # arguments, as they follow the command's name
     module: str = ""  # by default named like the command
+    codes: Mapping[int, str] = field(default_factory=dict)  # exit codes beside `CODES`, and what they mean
+
+    @property
+    def sentence(self) -> str:
+        """The line of help as a sentence."""
+        return f"{self.help[0].upper()}{self.help[1:]}."
+
+    @property
+    def exit_codes(self) -> str:
+        """Every exit code with its meaning, in a line."""
+        return ", ".join(f"{code} {meaning}" for code, meaning in sorted({**CODES, **self.codes}.items()))
 
 
 COMMANDS = {
     "demo": Command(
-        "experiments", "four jobs on one link, Reno and MLTCP; then two jobs that train ResNet-50", ("", "--on flow --out /tmp/demo")
+        "experiments", "run four jobs on one link with Reno and MLTCP, then two jobs that train ResNet-50", ("", "--on flow --out /tmp/demo"),
+        codes=RUN,
     ),
     "run": Command(
         "experiments", "run one experiment",
         ("--topo dumbbell --jobs 4", "experiments/interleaving.toml --seeds 5", "--jobs 2 --trace resnet50 --rate 300mbit --on flow --dry-run"),
+        codes=RUN,
     ),
     "sweep": Command(
         "experiments", "run the experiments of several files, in parallel",
         ("experiments/interleaving.toml -j 2", "experiments/interleaving.toml --quick --dry-run"),
+        codes=RUN,
     ),
     "schedule": Command(
         "experiments", "compare job schedulers: which job gets which GPUs, and when",
         ("--scheduler list", "jobs.csv --servers 20 --gpus 4,8", "jobs.csv --scheduler sjf_bco random --on flow"),
+        codes={EXIT_FAILED: "a run of --emulate failed", **MACHINE},
     ),
     "calibrate": Command(
         "experiments", "fit the contention model of job schedules to runs", ("--quick --dry-run", "--system reno mltcp_reno --seeds 3"),
-        "schedule.calibrate",
+        "schedule.calibrate", {EXIT_FAILED: "a run failed", **MACHINE},
     ),
     "verify": Command(
         "experiments", "repeat a run from its manifest, and compare it byte for byte",
         ("results/interleaving/mltcp_reno/1", "results/interleaving/mltcp_reno/1 --dry-run"),
+        codes={EXIT_FAILED: "the repeated run differs, or failed", **MACHINE},
     ),
-    "judge": Command("experiments", "judge stored runs again, by the rules of this version", ("results", "results/interleaving")),
-    "doctor": Command("experiments", "test what this machine can do", ("", "--json")),
-    "cc": Command("experiments", "list, load and unload congestion controls", ("list", "load mltcp_reno:slope=2,intercept=0.5", "unload mltcp_reno")),
-    "kernel": Command("experiments", "build the user-mode Linux kernel of `--on uml`", ("", "--if-missing", "--linux-source linux-6.12.tar.xz")),
+    "judge": Command("experiments", "judge stored runs again, by the rules of this version", ("results", "results/interleaving"), codes={EXIT_INVALID: "a run is invalid"}),
+    "doctor": Command("experiments", "test what this machine can do", ("", "--json"), codes={EXIT_MACHINE: "neither `uml` nor `host` works here"}),
+    "cc": Command("experiments", "list, load and unload congestion controls", ("list", "load mltcp_reno:slope=2,intercept=0.5", "unload mltcp_reno"), codes={EXIT_FAILED: "the program cannot be loaded", **MACHINE}),
+    "kernel": Command("experiments", "build the user-mode Linux kernel of `--on uml`", ("", "--if-missing", "--linux-source linux-6.12.tar.xz"), codes=MACHINE),
     "schema": Command("experiments", "print the JSON schema of experiment files, for editors", ("", "> experiment.schema.json", "--markdown")),
     "import": Command(
         "traces", "make a trace from a profiler's file (PyTorch, Chakra) or a table",
@@ -65,20 +91,31 @@ COMMANDS = {
     "record": Command(
         "traces", "record a PyTorch training as a trace",
         ("-- python train.py", "-o mine.json --native-rate 10gbit -- torchrun --nproc-per-node 2 train.py"),
+        codes={EXIT_FAILED: "no step was recorded; where the training fails, its own exit code"},
     ),
     "show": Command("traces", "print a trace and draw it", ("resnet50", "./mine.json --rate 10gbit --workers 4 -o mine.pdf")),
     "list": Command("traces", "list the traces of the library", ("", "| less"), "list_traces"),
     "figures": Command(
-        "figures", "draw the figures of stored results", ("results", "results --figure ./mine.py --out figures", "results/interleaving")
+        "figures", "draw the figures of stored results", ("results", "results --figure ./mine.py --out figures", "results/interleaving"), codes=FIGURE,
     ),
     "report": Command(
         "figures", "write every figure, and every claim with its verdict, as report.html and report.md",
         ("results", "results --out report.html --figures figures"),
+        codes=FIGURE,
     ),
-    "compare": Command("figures", "compare two result sets, with the confidence of each difference", ("results results-mine", "results/a results/b --out figures")),
-    "completion": Command("shell", "print the completion script of a shell", ("bash > ~/.local/share/bash-completion/completions/mltcp", "zsh > ~/.zfunc/_mltcp")),
+    "compare": Command("figures", "compare two result sets, with the confidence of each difference", ("results results-mine", "results/a results/b --out figures"), codes={EXIT_FAILED: "a result set cannot be read"}),
+    "completion": Command("shell", "print the completion script of a shell", ("bash >> ~/.bash_completion", "zsh > ~/.zfunc/_mltcp")),
 }  # fmt: skip
+EXAMPLES = ("demo", "run --topo dumbbell --jobs 4", "COMMAND --help")
+EPILOG = f"exit codes: {Command('', '', (), codes=RUN).exit_codes}"
 ALIASES = {"workloads": "traces", "analysis": "figures"}  # `python -m NAME`: the commands of one group
+
+
+class _Overview(Formatter):
+    """The description is in lines already, the rest is not."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if "\n" in text else super()._fill_text(text, width, indent)
 
 
 def program() -> str:
@@ -94,15 +131,16 @@ def parser(named: Iterable[str], prog: str = "") -> Parser:
     """The one parser. It has the arguments of the commands ``named``, and imports no other command's module."""
     prog = prog or program()
     named = set(named)
-    made = Parser(prog=prog, usage="%(prog)s COMMAND …", description=_overview(prog), epilog=_wrapped(EPILOG))
-    made.formatter_class = argparse.RawDescriptionHelpFormatter
-    made.examples = ("COMMAND --help",)
+    made = Parser(
+        prog=prog, usage="%(prog)s COMMAND ...", description=_overview(prog), epilog=EPILOG, formatter_class=_Overview
+    )
+    made.examples = ("COMMAND --help",) if prog.rpartition(" ")[2] in ALIASES else EXAMPLES
     known = made.add_subparsers(
         required=True, metavar="COMMAND", help=argparse.SUPPRESS, prog=prog, parser_class=Parser
     )
     for name, command in COMMANDS.items():
-        own = known.add_parser(name, help=command.help, description=f"{command.help[0].upper()}{command.help[1:]}.")
-        own.epilog, own.examples = EPILOG, command.examples
+        own = known.add_parser(name, help=command.help, description=command.sentence)
+        own.epilog, own.examples = f"exit codes: {command.exit_codes}", command.examples
         if prog.endswith("run.py"):
             own.prog = prog
         if name in named:
@@ -121,14 +159,11 @@ def check(arguments: list[str]) -> None:
 
 def _overview(prog: str) -> str:
     only = ALIASES.get(prog.rpartition(" ")[2])
-    lines = [_wrapped("Emulation testbed for congestion control in shared DNN-training clusters.")]
+    columns = shutil.get_terminal_size().columns
+    lines = fitted("Emulation testbed for congestion control in shared DNN-training clusters.", columns)
     for group in [only] if only else GROUPS:
         lines += ["", f"{group}:"]
         for name, command in COMMANDS.items():
             if command.group == group:
-                lines.append(_wrapped(f"  {name:<10}  {command.help}", " " * 14))
+                lines += fitted(command.help, columns, f"  {name:<10}  ", " " * 14)
     return "\n".join(lines)
-
-
-def _wrapped(line: str, indent: str = "") -> str:
-    return textwrap.fill(line, max(40, shutil.get_terminal_size().columns - 2), subsequent_indent=indent)

@@ -23,7 +23,9 @@ INSTALL = "pip install 'mltcp-testbed[torch]'"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s [OPTION ...] -- COMMAND ..."
-    parser.add_argument("-o", "--out", type=Path, default=Path("recorded.json"), metavar="FILE", help="%(default)s")
+    parser.add_argument(
+        "-o", "--out", type=Path, default=Path("recorded.json"), metavar="FILE", help="trace to write (%(default)s)"
+    )
     parser.add_argument("--name", default="", help="of the trace; the file's, if not given")
     parser.add_argument("--native-rate", default="", metavar="RATE", help="link rate the times hold for: 10gbit")
     parser.add_argument("--on", default="", metavar="HARDWARE", help="what it ran on, such as '2 x A100, NVLink'")

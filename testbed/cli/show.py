@@ -19,7 +19,7 @@ MOST_ROWS = 200  # of the table: the first and the last of them
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("trace", help=f"a file, or one of the library: {', '.join(traces.names())}")
     parser.add_argument("--rate", help="of every worker's link (the trace's native rate)")
-    parser.add_argument("--workers", type=int, default=2, help="(2)")
+    parser.add_argument("--workers", type=int, default=2, help="workers of the job (2)")
     parser.add_argument("-o", "--out", type=Path, help="the drawing: .png, .pdf or .svg (NAME.png)")
 
 

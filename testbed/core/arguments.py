@@ -5,9 +5,55 @@ from __future__ import annotations
 import argparse
 import shutil
 import textwrap
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from testbed.core.errors import RequestError
+
+SIDE_BY_SIDE = 80  # columns from which a flag and its help share a line
+GUTTER, NARROW_GUTTER = 26, 6  # columns before the help of a flag; below `SIDE_BY_SIDE`
+
+
+class Formatter(argparse.HelpFormatter):
+    """Help in lines no wider than the terminal, with whole words."""
+
+    def __init__(self, prog: str) -> None:
+        columns = shutil.get_terminal_size().columns
+        super().__init__(prog, 2, GUTTER if columns >= SIDE_BY_SIDE else NARROW_GUTTER, columns)
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return fitted(" ".join(text.split()), width)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n".join(fitted(" ".join(text.split()), width, indent, indent))
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        """Every name, and the values once; wrapped where that is too long."""
+        if not action.option_strings:
+            return super()._format_action_invocation(action)
+        values = "" if action.nargs == 0 else self._format_args(action, self._get_default_metavar_for_optional(action))
+        said = f"{', '.join(action.option_strings)} {values}".rstrip()
+        return "\n".join(fitted(said, self._width - self._current_indent, later=" " * NARROW_GUTTER))
+
+    def add_usage(
+        self, usage: str | None, actions: Iterable[argparse.Action], _groups: Iterable[Any], prefix: str | None = None
+    ) -> None:
+        """Options that may be left out are one word of the usage: each is described below it."""
+        if usage is None:
+            actions = list(actions)
+            needed = [action for action in actions if action.required or not action.option_strings]
+            more = len(actions) > len(needed) + 1  # than --help
+            values = (" ".join([*each.option_strings[:1], self._format_args(each, each.dest)]) for each in needed)
+            usage = " ".join(["%(prog)s", *["[OPTION ...]"] * more, *values])
+        line = f"{'usage: ' if prefix is None else prefix}{usage % {'prog': self._prog}}"
+        self._add_item(lambda: "\n".join(fitted(line, self._width, later=" " * NARROW_GUTTER)) + "\n\n", [])
+
+
+def fitted(text: str, columns: int, first: str = "", later: str = "") -> list[str]:
+    """Prose in lines of so many columns, after an indentation of the first line and one of the others."""
+    return textwrap.wrap(
+        text, columns, initial_indent=first, subsequent_indent=later, break_long_words=False, break_on_hyphens=False
+    ) or [first]
 
 
 class Parser(argparse.ArgumentParser):
@@ -15,20 +61,20 @@ class Parser(argparse.ArgumentParser):
 
     examples: tuple[str, ...] = ()  # arguments, as they follow the program's name
 
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **{"formatter_class": Formatter, **named})
+
     def error(self, message: str) -> NoReturn:
         raise RequestError(f"{message}. `{self.prog} --help` lists what there is.")
 
     def format_help(self) -> str:
-        columns = max(40, shutil.get_terminal_size().columns - 4)
+        """A line of an example that goes on ends as a shell wants it, so that it can be pasted."""
+        columns = shutil.get_terminal_size().columns - len(" \\")
         lines = [
-            " \\\n      ".join(
-                textwrap.wrap(f"{self.prog} {example}", columns, break_long_words=False, break_on_hyphens=False)
-            )
+            " \\\n".join(fitted(f"{self.prog} {example}", columns, "  ", " " * NARROW_GUTTER))
             for example in self.examples
         ]
-        return (
-            "".join(["examples:\n", *(f"  {line}\n" for line in lines), "\n"] if lines else []) + super().format_help()
-        )
+        return "\n".join([*(["examples:", *lines, ""] if lines else []), super().format_help()])
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Refuse unknown arguments here: argparse leaves them to the parser above, which names its own help."""

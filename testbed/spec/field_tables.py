@@ -19,7 +19,7 @@ HEAD = """# Fields of an experiment
 Each field is a key of the experiment's file and, with `--` in front, a flag of `run`. A flag wins over the file. A quantity needs its
 unit: `500mbit`, `64kB`, `1.5ms`.
 
-This page follows from the declarations in `testbed/spec/experiment.py` and `testbed/spec/job.py`. `python -m testbed schema --markdown`
+This page follows from the declarations in `testbed/spec/experiment.py` and `testbed/spec/job.py`. `mltcp schema --markdown`
 prints it anew.
 """
 TABLES: Mapping[str, type[msgspec.Struct]] = {

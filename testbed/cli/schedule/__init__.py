@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "jobs",
         nargs="?",
-        help="CSV (job,gpus,iterations,gradient_bytes,compute_s,arrival_s), TOML, or a Philly, Helios or PAI job log",
+        help="job list: CSV with the columns job, gpus, iterations, gradient_bytes, compute_s and arrival_s; TOML; or a Philly, Helios or PAI log",
     )
     parser.add_argument("--servers", type=int, default=10, metavar="N", help="servers (10)")
     parser.add_argument(

@@ -35,19 +35,30 @@ def test_a_cheap_example_runs(arguments: list[str], tmp_path: Path, monkeypatch:
     assert main(arguments) == EXIT_OK
 
 
-@pytest.mark.parametrize("name", commands.COMMANDS)
-def test_examples_come_first_and_help_fits(
-    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("words", [(), *((name,) for name in commands.COMMANDS), ("cc", "load")], ids=" ".join)
+def test_help_fits_and_begins_with_examples(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert 2 <= len(commands.COMMANDS[name].examples) <= 3
-    monkeypatch.setenv("COLUMNS", "60")
-    with pytest.raises(SystemExit) as ended:
-        main([name, "--help"])
-    printed = capsys.readouterr().out
-    assert ended.value.code == EXIT_OK
-    assert name in printed.splitlines()[1] and printed.index(name) < printed.index("usage")
-    # argparse does not break a flag and its values.
-    assert not [line for line in printed.splitlines() if len(line) > 60 and not line.lstrip().startswith(("-", "["))]
+    def printed(width: int) -> list[str]:
+        monkeypatch.setenv("COLUMNS", str(width))
+        with pytest.raises(SystemExit) as ended:
+            main([*words, "--help"])
+        assert ended.value.code == EXIT_OK
+        return capsys.readouterr().out.splitlines()
+
+    whole = [word for line in printed(10_000) for word in line.split()]
+    for width in (50, 60, 72, 80, 100, 140):
+        lines = printed(width)
+        assert max(map(len, lines)) <= width
+        assert [word for line in lines for word in line.removesuffix(" \\").split()] == whole
+        if len(words) < 2:
+            examples = lines[1 : lines.index("")]
+            assert examples and all(line.startswith("  ") for line in examples)
+            assert any(line.startswith("usage: ") for line in lines[len(examples) + 1 :])
+
+
+def test_a_command_has_two_or_three_examples() -> None:
+    assert {len(command.examples) for command in commands.COMMANDS.values()} <= {2, 3}
 
 
 def test_an_unknown_command_is_refused_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ from testbed.congestion.curves import CURVES
 from testbed.core.errors import EXIT_OK
 from testbed.report import added_lines
 from testbed.traces import trace
-from tools import count_lines, draw_architecture, sentence_table, trace_table
+from tools import commands_page, count_lines, draw_architecture, sentence_table, trace_table
 
 ROOT = Path(__file__).parents[3]
 TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -104,3 +104,8 @@ def test_every_package_is_drawn_and_described() -> None:
     drawn = re.findall(r"<text[^>]*>([^<]+)</text>", (ROOT / "docs/architecture.svg").read_text())
     described = re.findall(r"^\| `testbed/(\w+)", (ROOT / "docs/architecture.md").read_text(), re.MULTILINE)
     assert set(drawn) == set(draw_architecture.packages()) == set(described)
+
+
+def test_every_command_is_described() -> None:
+    """`make docs` writes the page anew."""
+    assert commands_page.PAGE.read_text() == commands_page.page()
