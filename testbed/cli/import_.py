@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
-from testbed.core.text import plain, quoted
+from testbed.core.text import decimal, plain, quoted
 from testbed.core.units import Duration, Rate, Size
-from testbed.traces.trace import Kind, Trace, TraceError, critical_path_s, save
+from testbed.traces.trace import Kind, Operation, Trace, TraceError, save
 
+if TYPE_CHECKING:
+    from testbed.traces.importing import Imported
+
+_MOST_OFF = 0.05  # part by which a replay may differ from the profile without a warning
+_ITERATIONS = 6
 _KINDS: dict[str, Kind] = {kind: kind for kind in get_args(Kind) if kind != "compute"}
 
 
@@ -26,6 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the trace to write",
     )
     parser.add_argument("--force", action="store_true", help="overwrite OUT.json if it is there")
+    parser.add_argument(
+        "--check", action="store_true", help="replay the trace in isolation and compare it with the profile"
+    )
     parser.add_argument("--format", help="of the files (default: judged by their contents)")
     said = parser.add_argument_group("what the files do not say")
     said.add_argument("--name", help="of the trace (default: that of OUT.json)")
@@ -38,12 +48,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     said.add_argument("--iteration", metavar="TIME", help="length of a step, if not recorded")
     chosen = parser.add_argument_group("what is imported")
-    chosen.add_argument("--group", metavar="NAME", help="process group (default: the one with the most bytes)")
+    chosen.add_argument(
+        "--group", metavar="NAME", help="process group, by name or description (default: all that have several ranks)"
+    )
     chosen.add_argument("--only", metavar="KIND,…", help=f"these collectives alone, of {', '.join(_KINDS)}")
 
 
 def run(parsed: argparse.Namespace) -> int:
-    from testbed.traces import importing
+    from testbed.traces import import_table, importing
 
     _check_output(parsed.output, parsed.force)
     request = importing.Request(
@@ -53,7 +65,7 @@ def run(parsed: argparse.Namespace) -> int:
         iteration=Duration.parse(parsed.iteration) if parsed.iteration else None,
     )
     name = parsed.name or parsed.output.stem
-    trace = importing.import_trace(
+    imported = importing.import_files(
         parsed.files,
         request,
         name=name,
@@ -64,10 +76,13 @@ def run(parsed: argparse.Namespace) -> int:
         only=_only(parsed.only),
     )
     try:
-        save(trace, parsed.output)
+        save(imported.trace, parsed.output)
     except ValueError as error:
         raise TraceError(f"{', '.join(map(str, parsed.files))}: {error} (--only keeps some kinds alone)") from error
-    print(_summary(trace, parsed.output))
+    said = [f"{parsed.output}: {imported.trace.name}", *import_table.lines(imported)]
+    print("\n".join(map(plain, said)))
+    if parsed.check:
+        print(_check(imported, import_table.profiled(imported)))
     return 0
 
 
@@ -98,16 +113,39 @@ def _only(text: str | None) -> frozenset[Kind] | None:
     return frozenset(_KINDS[kind] for kind in text.split(","))
 
 
-def _summary(trace: Trace, path: Path) -> str:
-    collectives = [op for op in trace.operations if op.bytes]
-    rate = trace.native_rate or 1
-    wire_s = trace.bytes_per_iteration * 8 / rate
-    iteration_s = critical_path_s(trace, lambda op: (op.bytes or 0) * 8 / rate)
-    lines = [
-        f"{path}: {trace.name}, {len(trace.operations)} operations",
-        f"  computes  {Duration(round(trace.compute_s * 1e9))} per iteration (noise {trace.noise})",
-        f"  sends     {Size(trace.bytes_per_iteration)} in {len(collectives)} collectives",
-        f"  duty      {wire_s / iteration_s:.0%}: {Duration(round(wire_s * 1e9))} on the wire "
-        f"of {Duration(round(iteration_s * 1e9))} at {trace.native_rate}",
-    ]
-    return "\n".join(map(plain, [*lines, *(f"  assumed   {each}" for each in trace.assumptions)]))
+def _check(imported: Imported, operations: Sequence[Operation]) -> str:
+    """How the trace in isolation compares with the profile: by the flow simulator, or by its dependencies where it has several groups."""
+    from testbed.traces import import_table
+
+    trace = imported.trace
+    rate = trace.native_rate or Rate(10**10)
+    if trace.alike:
+        period_s, by = _replayed_s(trace, rate), "by the flow simulator"
+    else:
+        sizes = import_table.group_sizes(trace)
+        period_s, by = (
+            import_table.timing(operations, sizes, rate).period_s,
+            "by its dependencies alone, as it has several groups or roles",
+        )
+    part = period_s / imported.step_s - 1
+    line = (
+        f"  check     {Duration(round(period_s * 1e9))} in isolation at {rate} ({by}), {Duration(round(imported.step_s * 1e9))} in the profile: "
+        f"{'+' * (part >= 0)}{decimal(100 * part, 3)} %"
+    )
+    if abs(part) <= _MOST_OFF:
+        return line
+    return f"{line}\n  warning   the trace differs from the profile by more than {_MOST_OFF:.0%}. Is --native-rate the rate that the profile was recorded at?"
+
+
+def _replayed_s(trace: Trace, rate: Rate) -> float:
+    """The mean iteration of the trace in isolation."""
+    import testbed
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        save(trace, path)
+        results = testbed.run(
+            on="flow", topo="star", trace=str(path), jobs=1, workers=trace.ranks or 2, rate=str(rate.exact), mtu=9000, noise="0%",
+            iterations=_ITERATIONS, system="reno", isolated_runs="none", out=folder,
+        )  # fmt: skip
+        return float(results.summary["mean_s"].iloc[0])

@@ -22,12 +22,14 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from testbed import registry
 from testbed.core.errors import within
 from testbed.core.units import Duration, Rate, Size
 from testbed.traces.json_stream import head
-from testbed.traces.steps import Step, trace_of
+from testbed.traces.process_groups import Found, about_groups
+from testbed.traces.steps import Step, trace_of, typical_s
 from testbed.traces.trace import Kind, Source, Trace, TraceError
 
 DEFAULT_RATE = Rate.parse("10gbit")
@@ -54,6 +56,9 @@ class Profile:
     measured_by: str
     on: str = ""  # hardware
     assumptions: tuple[str, ...] = ()
+    groups: tuple[Found, ...] = ()  # process groups of the file
+    rank: int | None = None  # which one it is of
+    world: int = 0  # how many ranks there are; 0: not known
 
 
 def names() -> list[str]:
@@ -90,7 +95,22 @@ def is_of_jax(start: bytes) -> bool:
     )
 
 
-def import_trace(
+@dataclass(frozen=True)
+class Imported:
+    """A trace, and what its files told besides."""
+
+    trace: Trace
+    groups: tuple[Found, ...]  # process groups of the files
+    rank: int | None  # whose profile the first file is
+    step_s: float  # how long a step took there, as a median
+
+
+def import_trace(paths: list[Path], request: Request, **options: Any) -> Trace:
+    """The trace alone that `import_files` makes."""
+    return import_files(paths, request, **options).trace
+
+
+def import_files(
     paths: list[Path],
     request: Request,
     *,
@@ -100,14 +120,14 @@ def import_trace(
     on: str = "",
     format: str | None = None,
     only: frozenset[Kind] | None = None,
-) -> Trace:
+) -> Imported:
     """One trace of the steps in all of ``paths`` (one file per rank); raises `TraceError`.
 
     ``only`` keeps the collectives of these kinds; the time of the others counts as computing.
     """
     profiles = [_profile(path, request, format or detect(path)) for path in paths]
     ranks = [profile.steps for profile in profiles]
-    said = [text for profile in profiles for text in profile.assumptions]
+    said = [text for profile in profiles for text in (*profile.assumptions, *about_groups(profile.groups))]
     if native_rate is None:
         native_rate = DEFAULT_RATE
         said.insert(0, f"native_rate is assumed to be {native_rate}: --native-rate was not given")
@@ -120,10 +140,15 @@ def import_trace(
         on=on or profiles[0].on,
     )
     with within(", ".join(map(str, paths))):
-        return trace_of(
+        trace = trace_of(
             ranks, name=name, model=model, source=source, native_rate=native_rate,
             assumptions=tuple(dict.fromkeys(said)),
+            groups=tuple(dict.fromkeys(one.group for profile in profiles for one in profile.groups if one.chosen)),
+            rank=profiles[0].rank, world=profiles[0].world,
         )  # fmt: skip
+        return Imported(
+            trace, tuple(one for profile in profiles for one in profile.groups), profiles[0].rank, typical_s(ranks)
+        )
 
 
 def _profile(path: Path, request: Request, format: str) -> Profile:

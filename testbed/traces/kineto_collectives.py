@@ -28,7 +28,8 @@ from testbed.traces.kineto_events import (
     nccl_threads,
     ranks_of,
 )
-from testbed.traces.pytorch import Group, choose, gathered_bytes, kind_of, listed, sizes_of
+from testbed.traces.process_groups import Found, Group, choose
+from testbed.traces.pytorch import gathered_bytes, kind_of, listed, sizes_of
 from testbed.traces.trace import TraceError
 
 _OF_GPUS = ("nccl:", "rccl:", "xccl:")
@@ -37,13 +38,19 @@ _SEVERAL = {"nccl:coalesced", "nccl:group"}  # annotations around collectives of
 
 def collectives_of(
     events: Events, windows: list[tuple[float, float]], request: Request, path: Path
-) -> tuple[list[Collective], list[str]]:
-    """The collectives of the chosen process group, each in a step and with its size and kernel; raises `TraceError`.
+) -> tuple[list[Collective], list[Found], list[str]]:
+    """The collectives of the chosen process groups, each in a step and with its size and kernel; raises `TraceError`.
 
-    The second list is what that assumes, in sentences.
+    The second list is of all groups, the third one of what that assumes, in sentences.
     """
     recorded, said = _recorded(events, request, path)
     said += [f"{count} {name} cannot be replayed and were left out" for name, count in sorted(events.skipped.items())]
+    said += [
+        f"{count} {name} only receive on this rank: as much is taken to be sent"
+        for name, count in sorted(events.received.items())
+    ]
+    recorded, about_peers = _with_peers(recorded)
+    said += about_peers
     beside = [one.name for one in events.annotations if not one.name.startswith(_OF_GPUS)]
     if events.nccl and beside:
         said.append(f"what the CPUs exchanged beside the GPUs was left out ({listed(beside)})")
@@ -57,7 +64,7 @@ def collectives_of(
         raise TraceError(
             f"{path} has no collective that can be replayed within its {len(windows)} steps. {_inventory(events)}"
         )
-    chosen, others = choose(placed, request.group, path)
+    chosen, groups = choose(placed, request.group, path)
     chosen.sort(key=lambda one: one.kernel.start if one.kernel else one.start)
     steps = by_step(chosen, len(windows))
     sizes, assumed = sizes_of(steps, request, path, _why_no_sizes(events, chosen))
@@ -66,7 +73,29 @@ def collectives_of(
         for own, given in zip(steps, sizes, strict=True)
         for one, size in zip(own, given, strict=False)
     ]
-    return sized, said + others + assumed
+    return sized, groups, said + assumed
+
+
+def _with_peers(collectives: list[Collective]) -> tuple[list[Collective], list[str]]:
+    """Sends and receives whose peer is not recorded, with one: a rank in the middle of a pipeline sends back to where it receives from."""
+    peers = {
+        kind: list(dict.fromkeys(one.peer for one in collectives if one.kind == kind and one.peer))
+        for kind in ("send", "recv")
+    }
+    missing = [one for one in collectives if one.kind in peers and not one.peer]
+    if not missing:
+        return collectives, []
+    guess = {}
+    for kind, other, otherwise in (("send", "recv", "next"), ("recv", "send", "previous")):
+        only_there = [peer for peer in peers[other] if peer not in peers[kind]]
+        guess[kind] = next(iter((*only_there, *peers[other], *peers[kind])), otherwise)
+    told = ", ".join(
+        f"{sum(one.kind == kind for one in missing)} {kind} {word} {guess[kind]}"
+        for kind, word in (("send", "to"), ("recv", "from"))
+    )
+    return [replace(one, peer=guess[one.kind]) if one.kind in guess and not one.peer else one for one in collectives], [
+        f"some sends and receives do not name the other rank; they are taken to be {told}"
+    ]
 
 
 def by_step(collectives: list[Collective], steps: int) -> list[list[Collective]]:
@@ -206,6 +235,7 @@ def _with_kernels(events: Events) -> list[Collective]:
             (events.lacking, events.on_kernels.lacking),
             (events.skipped, events.on_kernels.skipped),
             (events.empty, events.on_kernels.empty),
+            (events.received, events.on_kernels.received),
         ):
             own.update(of_kernels)
     return found + alone

@@ -19,11 +19,11 @@ import numpy.typing as npt
 
 from testbed.core.text import quoted, shown
 from testbed.traces.json_stream import brief, head, items, number
+from testbed.traces.process_groups import Group
 from testbed.traces.pytorch import (
     ANNOTATION,
     COMMUNICATION,
     WITHOUT_DATA,
-    Group,
     gathered_bytes,
     kind_of,
     ranks_in,
@@ -90,6 +90,8 @@ class Collective:
     external_id: str = ""
     kernel: Kernel | None = None
     step: int = -1  # counted from 0; -1: in none yet
+    peer: str = ""  # of a message: the other rank, or "" if it is not recorded
+    splits: tuple[int, ...] = ()  # bytes for each rank of the group; empty: equal parts, or not recorded
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,7 @@ class Unused:
     lacking: Counter[str] = field(default_factory=Counter)  # fields that collectives do not have
     skipped: Counter[str] = field(default_factory=Counter)  # collectives of kinds there is no replay for
     empty: Counter[str] = field(default_factory=Counter)  # collectives of no bytes
+    received: Counter[str] = field(default_factory=Counter)  # all-to-alls in which this rank sends nothing
 
 
 @dataclass
@@ -279,7 +282,29 @@ def _described(unused: Unused, args: dict[str, Any], span: tuple[float, float], 
         shown(args.get("Process Group Name", "")), workers, shown(args.get("Process Group Description", "")),
         ranks_in(args.get("Process Group Ranks")),
     )  # fmt: skip
-    return Collective(kind, size, group, *span, _external_id(args))
+    peer = args.get({"send": "Dst Rank", "recv": "Src Rank"}.get(kind, ""))
+    if kind == "all_to_all" and not missing and not args["In msg nelems"]:
+        unused.received[shown(name)] += 1
+    return Collective(
+        kind, size, group, *span, _external_id(args), peer="" if peer is None else shown(peer, 20),
+        splits=_splits(kind, args.get("In split size"), size, workers),
+    )  # fmt: skip
+
+
+_UNEVEN = 0.01  # of an even part, by which parts have to differ
+_SPLITS = re.compile(r"\[\d{1,15}(?:, ?\d{1,15})*\]")
+
+
+def _splits(kind: Kind, given: object, size: int | None, workers: int) -> tuple[int, ...]:
+    """What an all-to-all sends to each rank, in bytes; empty if that is the same for all of them."""
+    if kind != "all_to_all" or not size or not isinstance(given, str) or not _SPLITS.fullmatch(given):
+        return ()
+    parts = [int(one) for one in given[1:-1].split(",")]
+    total = sum(parts)
+    if len(parts) != workers or not total or max(abs(one * workers - total) for one in parts) <= _UNEVEN * total:
+        return ()
+    shares = [size * one // total for one in parts]
+    return (*shares[:-1], size - sum(shares[:-1]))
 
 
 def launches(events: Events) -> tuple[Floats, Floats]:

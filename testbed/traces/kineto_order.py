@@ -37,7 +37,7 @@ _IDLE = 20.0  # a GPU that stands still for longer waits for something; a CPU th
 _BESIDE = 0.01  # part of a collective beside which something must compute for it to count as overlapped
 _SKEW = 200.0  # by how much the GPU's clock must be off to be corrected
 # Computing goes on with their result: without other evidence the next kernel is taken to wait for them
-_FEEDING: frozenset[Kind] = frozenset({"all_gather", "all_to_all", "broadcast"})
+_FEEDING: frozenset[Kind] = frozenset({"all_gather", "all_to_all", "broadcast", "recv"})
 
 
 def align(events: Events) -> float:

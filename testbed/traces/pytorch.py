@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Protocol, TypeVar
 
 from testbed.core.text import quoted, shown
-from testbed.core.units import Size
 from testbed.traces.importing import Request
+from testbed.traces.process_groups import InGroup
 from testbed.traces.trace import Kind, TraceError
 
 # Names as in ProcessGroupNCCL's record_param_comms (allreduce, _allgather_base, all_to_allv) and in
@@ -24,9 +22,11 @@ _KINDS: dict[str, Kind] = {
     "reducescatter": "reduce_scatter",
     "alltoall": "all_to_all",
     "broadcast": "broadcast",
-    "send": "send_recv",
-    "recv": "send_recv",
+    "sendrecv": "send_recv",  # a kernel that may do either
+    "send": "send",
+    "recv": "recv",
 }
+_ONE_WAY = ("send", "recv", "send_recv")
 WITHOUT_DATA = {"wait", "barrier", "init"}
 # What a backend of torch.distributed calls a collective while it carries it out: nccl:all_reduce, gloo:broadcast
 ANNOTATION = re.compile(r"(?:nccl|rccl|xccl|hccl|gloo|mpi|ucc):|hcom_")
@@ -68,7 +68,11 @@ def tensor_bytes(kind: Kind, elements_in: float, elements_out: float, dtype: obj
     each = _ELEMENT_BYTES.get(str(dtype).lower().removeprefix("c10::"))
     if each is None:
         raise TraceError(f"{where}: dtype {quoted(dtype)} is not an element type of NCCL's")
-    elements = {"all_gather": elements_out, "send_recv": max(elements_in, elements_out)}.get(kind, elements_in)
+    if kind in _ONE_WAY:
+        return int(max(elements_in, elements_out)) * each
+    elements = elements_out if kind == "all_gather" else elements_in
+    if kind == "all_to_all" and not elements_in:  # this rank only receives
+        elements = elements_out
     return int(elements) * each
 
 
@@ -111,16 +115,6 @@ def gathered_bytes(kind: Kind, size: int | None, workers: int) -> int | None:
     return size * workers if workers else None
 
 
-@dataclass(frozen=True)
-class Group:
-    """A process group; ``workers`` of them, 0 if unknown. ``ranks`` are empty if they are not recorded."""
-
-    name: str
-    workers: int = 0
-    description: str = ""
-    ranks: tuple[int, ...] = ()
-
-
 _MOST_RANKS = 100_000
 _RANKS = re.compile(r"\[\d+(?:, ?\d+)*\]")  # a long list ends with "...": then they are not known
 
@@ -130,53 +124,6 @@ def ranks_in(text: object) -> tuple[int, ...]:
     if not isinstance(text, str) or len(text) > 8 * _MOST_RANKS or not _RANKS.fullmatch(text):
         return ()
     return tuple(int(one) for one in text[1:-1].split(",") if len(one) < 12)
-
-
-NO_GROUP = Group("")
-
-
-class InGroup(Protocol):
-    """What `choose` chooses among: collectives, some of whose sizes may be unknown."""
-
-    @property
-    def group(self) -> Group: ...
-    @property
-    def kind(self) -> Kind | None: ...
-    @property
-    def bytes(self) -> int | None: ...
-
-
-Some = TypeVar("Some", bound=InGroup)
-_MOST_NAMED = 12  # of what a file holds, in a message
-
-
-def choose(collectives: Iterable[Some], wanted: str | None, path: Path) -> tuple[list[Some], list[str]]:
-    """Those of the process group ``wanted`` (None: with the most bytes), and what to say about the others."""
-    groups: defaultdict[Group, list[Some]] = defaultdict(list)
-    for one in collectives:
-        groups[one.group].append(one)
-    size = {group: sum(one.bytes or 0 for one in its) for group, its in groups.items()}
-    by_size = sorted(groups, key=lambda group: (group.workers != 1, size[group], len(groups[group])), reverse=True)
-    if wanted is not None:
-        by_size.sort(key=lambda group: group.name != wanted)
-    if not by_size or wanted not in (None, by_size[0].name):
-        there = ", ".join(quoted(group.name) for group in by_size[:_MOST_NAMED]) or "none"
-        raise TraceError(f"{path} has no collective in a process group {quoted(wanted)}; its groups: {there}")
-    said = [
-        f"process group {quoted(group.name)} ({_ranks(group.workers)}, {len(groups[group])} collectives, "
-        f"{Size(size[group])} in all profiled steps) was left out"
-        for group in by_size[1:]
-    ]
-    if by_size[0].workers == 1:
-        said.append(
-            "its process group had one rank: the sizes and the computing were measured, no exchange was; how many "
-            "workers there are is the experiment's choice"
-        )
-    return groups[by_size[0]], said
-
-
-def _ranks(workers: int) -> str:
-    return f"{workers} rank{'s' * (workers != 1)}" if workers else "unknown number of ranks"
 
 
 def sizes_of(
@@ -209,6 +156,9 @@ def sizes_of(
         raise TraceError(f"{path}: --bytes has {len(request.sizes)} sizes, and its steps have {seen} collectives")
     given = [[int(size) for size in request.sizes] if n == len(request.sizes) else [] for n in counts]
     return given, ["collective sizes are not in the recording; they were given by hand"]
+
+
+_MOST_NAMED = 12  # of what a file holds, in a message
 
 
 def listed(names: Iterable[str], of: str = "") -> str:

@@ -13,12 +13,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, median
+from typing import Any
 
 import msgspec
 
 from testbed.core.text import decimal, quoted
 from testbed.core.units import Duration, Rate, Size
-from testbed.traces.trace import VERSION, Kind, Operation, Source, Trace, TraceError
+from testbed.traces.process_groups import Group, job_of
+from testbed.traces.trace import Kind, Operation, Source, Trace, TraceError
 
 _ALIKE = 0.01  # part of the mean by which ranks may differ without a word
 _CLOSE_S = 20e-6  # moments this close are the same one
@@ -43,6 +45,9 @@ class Exchange:
     blocking: bool = False
     importance: tuple[float, ...] = ()  # of its packets; empty: not known
     awaited_s: float | None = None
+    group: str = ""  # process group
+    peer: str = ""  # of a send or receive: the other rank
+    splits: tuple[int, ...] = ()  # of an uneven all-to-all: bytes for each rank of the group
 
     @property
     def needed_s(self) -> float | None:
@@ -74,37 +79,58 @@ def trace_of(
     source: Source,
     native_rate: Rate | None,
     assumptions: tuple[str, ...] = (),
+    groups: Sequence[Group] = (),
+    rank: int | None = None,
+    world: int = 0,
 ) -> Trace:
     """The median step of all ``ranks`` as a trace; raises `TraceError` if the steps have nothing to send.
 
     ``source.measured_by`` gains of how many steps these are medians. A step without an exchange is a part of the next one with some (gradient
     accumulation). Steps that exchange something else than most do (the first of data-parallel training, whose buckets are not yet rebuilt) are
-    left out, which the assumptions then say. Steps that differ in sizes alone are alike.
+    left out, which the assumptions then say. Steps that differ in sizes alone are alike. ``groups`` are the process groups of the exchanges;
+    with them, or with sends and receives, the trace is of all ranks (`testbed.traces.process_groups`).
     """
-    whole, unfinished = _iterations(ranks)
-    kinds = Counter(_signature(step) for own in whole for step in own)
-    if not kinds:
-        raise TraceError("no step exchanges anything: there is nothing to replay")
-    usual = kinds.most_common(1)[0][0]
-    alike = [[step for step in own if _signature(step) == usual] for own in whole]
+    alike, unfinished = _alike(ranks)
     used = [step for own in alike for step in own]
     moments = [_moments(step) for step in used]
     typical = used[sorted(range(len(used)), key=lambda index: moments[index].all)[len(used) // 2]]
     computing = [[_moments(step).all for step in own] for own in alike if own]
     assumptions = (*assumptions, *_about_steps(used, sum(map(len, ranks)), unfinished))
     assumptions = (*assumptions, *_about_sizes(used), *_about_ranks(computing), *_about_noise(alike, computing))
+    usual = _usual(used)
+    operations = _operations(usual, _median_moments(moments), typical)
+    sent = [op.id for op in operations if not op.computes]
+    job = job_of(operations, groups, world, rank, dict(zip(sent, (one.peer for one in usual), strict=True)))
     return Trace(
-        version=VERSION,
+        version=job.version,
         name=name,
         model=model,
         source=msgspec.structs.replace(
             source, measured_by=f"{source.measured_by}; {_medians(len(used), len(computing))}"
         ),
-        operations=tuple(_operations(_usual(used), _median_moments(moments), typical)),
+        operations=job.operations,
+        groups=job.groups,
+        roles=job.roles,
+        placement=job.placement,
         native_rate=native_rate,
-        assumptions=assumptions,
+        assumptions=(*assumptions, *job.said),
         noise=f"{decimal(round(100 * spread(computing), 6), 3)}%",
     )
+
+
+def typical_s(ranks: Sequence[Sequence[Step]]) -> float:
+    """How long an iteration took, as a median; raises `TraceError` if the steps have nothing to send."""
+    return median(step.duration_s for own in _alike(ranks)[0] for step in own)
+
+
+def _alike(ranks: Sequence[Sequence[Step]]) -> tuple[list[list[Step]], int]:
+    """The iterations of each rank that exchange the same as most, and how many steps come after the last one of a rank."""
+    whole, unfinished = _iterations(ranks)
+    kinds = Counter(_signature(step) for own in whole for step in own)
+    if not kinds:
+        raise TraceError("no step exchanges anything: there is nothing to replay")
+    most = kinds.most_common(1)[0][0]
+    return [[step for step in own if _signature(step) == most] for own in whole], unfinished
 
 
 def _iterations(ranks: Sequence[Sequence[Step]]) -> tuple[list[list[Step]], int]:
@@ -150,8 +176,8 @@ def _one(parts: Sequence[Step]) -> Step:
     return replace(last, duration_s=offset + last.duration_s, exchanges=exchanges, remark=remark, joined=len(parts))
 
 
-def _signature(step: Step) -> tuple[int | Kind, ...]:
-    return (step.joined, *(one.kind for one in step.exchanges))
+def _signature(step: Step) -> tuple[int | tuple[Kind, str, str], ...]:
+    return (step.joined, *((one.kind, one.group, one.peer) for one in step.exchanges))
 
 
 def _about_steps(used: Sequence[Step], there: int, unfinished: int) -> Iterator[str]:
@@ -172,11 +198,19 @@ def _usual(alike: list[Step]) -> tuple[Exchange, ...]:
     return tuple(
         replace(
             column[0],
-            bytes=int(median(one.bytes for one in column)),
+            **_median_size(column),
             importance=next((one.importance for one in column if one.importance), ()),
         )
         for column in columns
     )
+
+
+def _median_size(column: Sequence[Exchange]) -> dict[str, Any]:
+    sizes = int(median(one.bytes for one in column))
+    if not all(len(one.splits) == len(column[0].splits) > 0 for one in column):
+        return {"bytes": sizes, "splits": ()}
+    splits = tuple(int(median(parts)) for parts in zip(*(one.splits for one in column), strict=True))
+    return {"bytes": sum(splits), "splits": splits}
 
 
 def _about_sizes(used: Sequence[Step]) -> Iterator[str]:
@@ -255,7 +289,7 @@ def _operations(exchanges: Sequence[Exchange], moments: _Moments, typical: Step)
         before = timeline.computed_by(begin)
         exchange = Operation(
             id=f"{sent.kind}{index + 1}", kind=sent.kind, bytes=Size(sent.bytes), after=(before,) if before else (),
-            importance=sent.importance or None,
+            importance=sent.importance or None, group=sent.group or None, splits=tuple(map(Size, sent.splits)) or None,
         )  # fmt: skip
         timeline.operations.append(exchange)
         if until is not None:

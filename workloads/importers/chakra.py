@@ -29,7 +29,8 @@ from google.protobuf.message import DecodeError, Message
 from testbed.core.text import quoted
 from testbed.traces.importing import Profile, Request
 from testbed.traces.json_stream import LONGEST, Source, brief
-from testbed.traces.pytorch import NO_GROUP, Group, choose, iterations, kind_of, listed
+from testbed.traces.process_groups import NO_GROUP, Group, choose
+from testbed.traces.pytorch import iterations, kind_of, listed
 from testbed.traces.steps import Exchange, Step
 from testbed.traces.trace import Kind, TraceError
 
@@ -80,7 +81,7 @@ def read(path: Path, request: Request) -> Profile:
         )
     if named := listed(node.name for node in collectives if node.by_name):
         said.append(f"kinds of collectives without 'comm_type' are taken from their names ({named})")
-    chosen, others = choose(collectives, request.group, path)
+    chosen, groups = choose(collectives, request.group, path)
     ours = {node.id for node in chosen}
     if any(node.kind == "all_gather" for node in chosen):
         said.append("comm_size of an all-gather is taken to be the size of what is gathered, not of each part")
@@ -101,7 +102,7 @@ def read(path: Path, request: Request) -> Profile:
             f"{awaited_later} collectives are awaited by computing in the middle of a step, but not by the next; "
             f"here the end of the step alone waits for them"
         )
-    return Profile(steps, "Chakra execution trace", assumptions=(*said, *others))
+    return Profile(steps, "Chakra execution trace", assumptions=tuple(said), groups=tuple(groups))
 
 
 @dataclass(frozen=True, slots=True)

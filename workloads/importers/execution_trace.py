@@ -22,12 +22,10 @@ from typing import Any
 from testbed.core.text import quoted
 from testbed.traces.importing import Profile, Request
 from testbed.traces.json_stream import brief, head, items, number
+from testbed.traces.process_groups import NO_GROUP, Group, choose
 from testbed.traces.pytorch import (
     ANNOTATION,
-    NO_GROUP,
     WITHOUT_DATA,
-    Group,
-    choose,
     gathered_bytes,
     iterations,
     kind_of,
@@ -73,7 +71,8 @@ def read(path: Path, request: Request) -> Profile:
         )
     nodes = _read_nodes(path, request)
     marks, operators = nodes.marks, nodes.operators
-    collectives, said = choose(nodes.collectives, request.group, path) if nodes.collectives else ([], [])
+    collectives, groups = choose(nodes.collectives, request.group, path) if nodes.collectives else ([], [])
+    said: list[str] = []
     last_id = max([*operators, *(one.id for one in (*marks, *collectives))], default=0)
     ranges, about_steps = iterations([(mark.id, mark.name) for mark in marks], last_id + 1)
     by_step = [[one for one in collectives if first <= one.id < last] for first, last in ranges]
@@ -108,7 +107,9 @@ def read(path: Path, request: Request) -> Profile:
         ]
         said.append("the times of collectives are those of the CPU's calls")
     said.append("nothing but the end of a step is taken to wait for its collectives: the trace does not tell")
-    return Profile(steps, f"PyTorch execution trace, schema {schema}", assumptions=(*about_steps, *said))
+    return Profile(
+        steps, f"PyTorch execution trace, schema {schema}", assumptions=(*about_steps, *said), groups=tuple(groups)
+    )
 
 
 @dataclass
@@ -235,7 +236,7 @@ def _collective(nodes: _Nodes, node: _Node, attributes: dict[str, Any], request:
 
 def _exchange(node: _Node, ready_s: float, end_s: float) -> Exchange:
     assert node.kind is not None
-    return Exchange(node.kind, node.bytes or 0, ready_s, end_s)
+    return Exchange(node.kind, node.bytes or 0, ready_s, end_s, group=node.group.name)
 
 
 def _spread(own: list[_Node], operators: list[int], computing_s: float) -> Step:

@@ -14,6 +14,7 @@ from collections import Counter, defaultdict
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import TypedDict
 
 import numpy as np
 
@@ -51,7 +52,7 @@ def read(path: Path, request: Request) -> Profile:
         said.append(
             f"the GPU's clock was {decimal(skew / 1e3)} ms behind the CPU's: kernels started before they were launched; that is corrected"
         )
-    collectives, about_them = collectives_of(events, windows, request, path)
+    collectives, groups, about_them = collectives_of(events, windows, request, path)
     said += about_them
     if without := sum(1 for one in collectives if one.kernel is None):
         said.append(
@@ -65,7 +66,7 @@ def read(path: Path, request: Request) -> Profile:
             by_step(collectives, len(windows)), _steps(events, windows), windows, names, strict=True
         )
     ]
-    return Profile(steps, **_provenance(path), assumptions=tuple(said))
+    return Profile(steps, assumptions=tuple(said), groups=tuple(groups), **_provenance(path))
 
 
 def _windows(events: Events, path: Path) -> tuple[list[tuple[float, float]], list[str], list[str]]:
@@ -144,10 +145,20 @@ def _exchange(
         (stop - begin) / 1e6,
         awaited is not None and awaited == ready,
         awaited_s=None if awaited is None else (awaited - begin) / 1e6,
+        group=collective.group.name,
+        peer=collective.peer,
+        splits=collective.splits,
     )
 
 
-def _provenance(path: Path) -> dict[str, str]:
+class _Provenance(TypedDict):
+    measured_by: str
+    on: str
+    rank: int | None
+    world: int
+
+
+def _provenance(path: Path) -> _Provenance:
     start = before_events(path)
 
     def text(pattern: bytes) -> str:
@@ -155,8 +166,8 @@ def _provenance(path: Path) -> dict[str, str]:
         return match[1].decode(errors="replace") if match else ""
 
     rank, world, nccl = (
-        text(rb'"rank":\s*(\d+)'),
-        text(rb'"world_size":\s*(\d+)'),
+        text(rb'"rank":\s*(\d{1,7})\b'),
+        text(rb'"world_size":\s*(\d{1,7})\b'),
         text(rb'"nccl_version":\s*"([\d.]+)"'),
     )
     gpu = text(rb'(?s)"deviceProperties".*?"name":\s*"([^"\\]{1,80})"')
@@ -164,4 +175,6 @@ def _provenance(path: Path) -> dict[str, str]:
     return {
         "measured_by": by + (f", NCCL {nccl}" if nccl else ""),
         "on": f"{world + ' × ' if world else ''}{gpu}" if gpu else "",
+        "rank": int(rank) if rank else None,
+        "world": int(world) if world else 0,
     }

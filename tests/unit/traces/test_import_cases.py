@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import accumulate
 
 import pytest
@@ -57,7 +58,9 @@ def test_gradients_accumulate_over_steps() -> None:
 
 
 def test_steps_that_differ_in_sizes_are_alike() -> None:
+    assert sorted(case("moe-uneven").groups) == ["dp", "ep"]
     trace = case("moe-uneven", group="ep")
+    assert trace.ranks == 8
     sizes = [op.bytes for op in trace.operations if op.kind == "all_to_all"]
     assert len(sizes) == 8
     assert sizes[:2] == [2_002_000, 1_999_000]
@@ -83,6 +86,37 @@ def test_kernels_tell_their_own_sizes() -> None:
     trace = case("sizes-on-kernels")
     assert trace.bytes_per_iteration == 16_000_000
     assert trace.compute_s == pytest.approx(0.031, abs=1e-3)
+
+
+def test_both_groups_of_tensor_and_data_parallel_training() -> None:
+    trace = case("tp-inside-dp-across")
+    assert trace.ranks == 32
+    assert {name: {len(one) for one in lists} for name, lists in trace.groups.items()} == {"tp": {8}, "dp": {4}}
+    sizes = Counter[str | None]()
+    for op in trace.operations:
+        sizes[op.group] += op.size
+    assert (sizes["tp"], sizes["dp"]) == (256_000_000, 120_000_000)
+    assert trace.placement is not None and trace.placement.inside == ("tp",)
+    assert trace.compute_s == pytest.approx(0.108, abs=1e-3)
+    for name in ("dp", "DATA_PARALLEL_GROUP"):
+        assert (
+            case("tp-inside-dp-across", group=name).ranks,
+            case("tp-inside-dp-across", group=name).bytes_per_iteration,
+        ) == (4, 120_000_000)
+
+
+def test_directions_and_peers_of_a_pipeline() -> None:
+    trace = case("pipeline-and-data-parallel")
+    assert sorted(trace.groups) == ["dp", "pp"]
+    profiled = next(role for role in trace.roles if role.name == "profiled")
+    moved = Counter[tuple[str, object]]()
+    for op in profiled.operations:
+        moved[op.kind, op.peer] += op.size
+    assert moved == {
+        ("compute", None): 0, ("all_reduce", None): 40_000_000,
+        ("recv", "-1"): 33_554_432, ("send", "-1"): 33_554_432, ("recv", "+1"): 33_554_432, ("send", "+1"): 33_554_432,
+    }  # fmt: skip
+    assert {len(one) for one in trace.groups["dp"]} == {8}
 
 
 def test_tensor_parallel_computing_waits() -> None:

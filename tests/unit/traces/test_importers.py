@@ -41,7 +41,7 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert cli(*arguments) == 0
     said = capsys.readouterr().out
     assert "16 kB in 2 collectives" in said and "at 10 Gbit/s" in said
-    assert "assumed   left out of each step: 1 broadcast (200 B in all)" in said
+    assert "left out of each step: 1 broadcast (200 B in all)" in said
     trace = load(str(out))
     assert (trace.name, trace.model, trace.source.on) == ("mine", "ResNet-50", "two GPUs")
     before = out.read_bytes()
@@ -50,6 +50,16 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert out.read_bytes() == before
     assert cli(*arguments, "--force", "--native-rate", "50gbit") == 0
     assert load(str(out)).native_rate == 50_000_000_000
+
+
+def test_a_replay_takes_as_long_as_the_profile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """25 MB of two ranks take 10 ms at 20 Gbit/s."""
+    made = data_parallel(**{"In msg nelems": 6_250_000, "Out msg nelems": 6_250_000})
+    arguments = [made.write(tmp_path), "-o", tmp_path / "mine.json", "--check", "--force", "--native-rate"]
+    assert cli(*arguments, "20gbit") == 0
+    assert "warning" not in capsys.readouterr().out
+    assert cli(*arguments, "2gbit") == 0
+    assert "warning" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("option", ["-o", "--out", "--output"])

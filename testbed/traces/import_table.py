@@ -1,0 +1,184 @@
+"""What an import tells at its end: groups, bytes, times, and what was assumed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from testbed.core.text import decimal, quoted, shown
+from testbed.core.units import Duration, Rate, Size
+from testbed.traces.importing import Imported
+from testbed.traces.operations import Operation
+from testbed.traces.trace import Trace
+
+_SEVERAL = 2  # ranks of a group where it is not known how many it has
+_FASTER = 4  # factor between the rates at which the duty is told
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One iteration of one rank in isolation."""
+
+    period_s: float
+    communicating_s: float  # in which something is on the wire
+
+    @property
+    def duty(self) -> float:
+        return self.communicating_s / self.period_s if self.period_s else 0.0
+
+
+def lines(imported: Imported) -> Iterator[str]:
+    """The table, a line each."""
+    trace = imported.trace
+    operations = profiled(imported)
+    sizes = group_sizes(trace)
+    yield from _groups(imported)
+    yield _row(
+        "ranks", "any number: the profile does not say how many there are" if trace.ranks is None else str(trace.ranks)
+    )
+    exchanges = [op for op in operations if not op.computes]
+    yield _row("tensors", f"{Size(sum(op.size for op in exchanges))} in {len(exchanges)} collectives")
+    for whose, own in _by_connection(operations).items():
+        sent, received = _bytes(own, sizes)
+        each = f"{Size(sent)} out, {Size(received)} in per iteration and rank"
+        yield _row("bytes", f"{whose}{each} ({_counted(own)})" + ("" if trace.ranks else f", of {_SEVERAL} ranks"))
+    compute_s = sum((op.duration or 0) for op in operations) / 1e9
+    yield _row("compute", f"{_time(compute_s)} per iteration")
+    native = trace.native_rate or Rate(10**10)
+    timings = {rate: timing(operations, sizes, rate) for rate in (native // _FASTER, native, native * _FASTER)}
+    yield _row("period", f"{_time(timings[native].period_s)} at {native}; {_time(imported.step_s)} in the profile")
+    yield _row("duty", ", ".join(f"{one.duty:.0%} at {Rate(rate)}" for rate, one in timings.items()))
+    yield _row("noise", trace.noise.replace("%", " %"))
+    for each in trace.assumptions:
+        left_out = "left out" in each
+        yield _row(
+            "warning" if each.startswith("warning: ") else "left out" if left_out else "assumed",
+            each.removeprefix("warning: "),
+        )
+
+
+def _row(name: str, text: str) -> str:
+    return f"  {name:<9} {text}"
+
+
+def _time(seconds: float) -> Duration:
+    return Duration(round(seconds * 1e9))
+
+
+def _groups(imported: Imported) -> Iterator[str]:
+    for one in imported.groups:
+        group = one.group
+        what = ", ".join(f"{count} {kind}" for kind, count in one.kinds)
+        parts = [quoted(group.name)]
+        if group.description:
+            parts.append(f"({shown(group.description)})")
+        ranks = f"ranks {group.workers}" if group.workers else "ranks unknown"
+        if group.ranks:
+            ranks += f" [{_listed(group.ranks)}]"
+        yield _row(
+            "group",
+            f"{' '.join(parts)}: {ranks}, {Size(one.bytes)} in all steps ({what}), {'chosen' if one.chosen else 'left out'}",
+        )
+
+
+def _listed(ranks: Sequence[int], most: int = 8) -> str:
+    return ", ".join(map(str, ranks[:most])) + (", …" if len(ranks) > most else "")
+
+
+def _by_connection(operations: Sequence[Operation]) -> dict[str, list[Operation]]:
+    """What is exchanged, by process group or neighbour; without a name where there is one."""
+    found: dict[str, list[Operation]] = {}
+    for op in operations:
+        if not op.computes:
+            found.setdefault(
+                f"neighbour {op.peer}: " if op.point_to_point else f"group {quoted(op.group or '')}: ", []
+            ).append(op)
+    return found if len(found) > 1 else dict(zip([""], found.values(), strict=False))
+
+
+def _counted(operations: Sequence[Operation]) -> str:
+    kinds = Counter(op.kind for op in operations if not op.computes)
+    return ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+
+
+def profiled(imported: Imported) -> Sequence[Operation]:
+    """The operations of the rank that the profile is of."""
+    trace = imported.trace
+    if trace.operations:
+        return trace.operations
+    named = {role.name: role for role in trace.roles}
+    role = named.get("profiled") or named.get(f"rank {imported.rank}") or trace.roles[0]
+    return role.operations
+
+
+def group_sizes(trace: Trace) -> dict[str | None, int]:
+    """How many ranks are in each group; None: the only one."""
+    sizes: dict[str | None, int] = {name: len(lists[0]) for name, lists in trace.groups.items()}
+    return {**sizes, None: next(iter(sizes.values()), trace.ranks or _SEVERAL)}
+
+
+def on_the_wire(op: Operation, ranks: int) -> tuple[int, int]:
+    """Bytes that one rank sends and receives in a collective as usual (a ring), or in a message."""
+    match op.kind:
+        case "compute":
+            return 0, 0
+        case "send":
+            return op.size, 0
+        case "recv":
+            return 0, op.size
+        case "send_recv" | "broadcast":
+            return op.size, op.size
+        case "all_reduce":
+            part = 2 * op.size * (ranks - 1) // ranks
+        case _:
+            part = op.size * (ranks - 1) // ranks
+    return part, part
+
+
+def _bytes(operations: Sequence[Operation], sizes: dict[str | None, int]) -> tuple[int, int]:
+    each = [on_the_wire(op, sizes.get(op.group, _SEVERAL)) for op in operations]
+    return sum(sent for sent, _ in each), sum(received for _, received in each)
+
+
+@dataclass
+class _Streams:
+    """When each is free."""
+
+    free: dict[str, float] = field(default_factory=dict)
+
+    def carry(self, stream: str, ready: float, seconds: float) -> tuple[float, float]:
+        start = max(ready, self.free.get(stream, 0.0))
+        self.free[stream] = start + seconds
+        return start, start + seconds
+
+
+def timing(operations: Sequence[Operation], sizes: dict[str | None, int], rate_bps: float) -> Timing:
+    """One iteration in isolation: computes one after the other, each group's collectives too, everything else side by side."""
+    streams = _Streams()
+    ends: dict[str, float] = {}
+    busy: list[tuple[float, float]] = []
+    for op in operations:
+        ready = max((ends.get(name, 0.0) for name in op.after), default=0.0)
+        if op.computes:
+            _, ends[op.id] = streams.carry("", ready, (op.duration or 0) / 1e9)
+            continue
+        seconds = max(on_the_wire(op, sizes.get(op.group, _SEVERAL))) * 8 / rate_bps
+        stream = f"{op.kind} {op.peer}" if op.point_to_point else f"group {op.group}"
+        span = streams.carry(stream, ready, seconds)
+        ends[op.id] = span[1]
+        busy.append(span)
+    return Timing(max(ends.values(), default=0.0), _covered(busy))
+
+
+def _covered(spans: list[tuple[float, float]]) -> float:
+    total, until = 0.0, 0.0
+    for start, end in sorted(spans):
+        total += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return total
+
+
+def difference(period_s: float, step_s: float) -> str:
+    """By how much a replay differs from the profile, in percent."""
+    return f"{decimal(100 * (period_s / step_s - 1), 3)} %"
