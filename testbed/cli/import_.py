@@ -118,6 +118,8 @@ def _check(imported: Imported, operations: Sequence[Operation]) -> str:
     from testbed.traces import import_table
 
     trace = imported.trace
+    if not imported.step_s:
+        return "  check     the files have no times to compare with"
     rate = trace.native_rate or Rate(10**10)
     if trace.alike:
         period_s, by = _replayed_s(trace, rate), "by the flow simulator"

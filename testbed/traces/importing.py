@@ -59,6 +59,7 @@ class Profile:
     groups: tuple[Found, ...] = ()  # process groups of the file
     rank: int | None = None  # which one it is of
     world: int = 0  # how many ranks there are; 0: not known
+    back_to_back: bool = False  # its steps take no time but for their exchanges
 
 
 def names() -> list[str]:
@@ -158,7 +159,7 @@ def _profile(path: Path, request: Request, format: str) -> Profile:
             raise TraceError(f"{path}: {option} means nothing for this format ({importer.TITLE})")
     profile: Profile = importer.read(path, request)
     for number, step in enumerate(profile.steps, 1):
-        if not 0 < step.duration_s * 1e9 <= Duration.limit:
+        if not 0 < step.duration_s * 1e9 <= Duration.limit and not (profile.back_to_back and step.duration_s == 0):
             raise TraceError(f"{path}: step {number} takes {step.duration_s:g} s, which no iteration does")
         for exchange in step.exchanges:
             if not 0 < exchange.bytes <= Size.limit:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import prod
 from pathlib import Path
@@ -19,6 +19,7 @@ import msgspec
 from testbed.core.text import quoted
 from testbed.core.units import Size
 from testbed.traces import matching
+from testbed.traces.matching import EVERY_RANK
 from testbed.traces.operations import Groups, Kind, Operation, Placement, Role
 from testbed.traces.trace import TraceError
 
@@ -139,6 +140,8 @@ def job_of(
 
     ``world`` is how many ranks the profile says there are, 0 if it does not.
     """
+    operations = [op if op.computes or op.group else msgspec.structs.replace(op, group=EVERY_RANK) for op in operations]
+    groups = [replace(group, name=group.name or EVERY_RANK) for group in groups]
     used = [group for group in groups if any(op.group == group.name for op in operations)]
     messages = {op.group for op in operations if op.point_to_point}
     collective = {op.group for op in operations if not op.point_to_point and not op.computes}

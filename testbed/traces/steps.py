@@ -23,7 +23,7 @@ from testbed.traces.process_groups import Group, job_of
 from testbed.traces.trace import Kind, Operation, Source, Trace, TraceError
 
 _ALIKE = 0.01  # part of the mean by which ranks may differ without a word
-_CLOSE_S = 20e-6  # moments this close are the same one
+_CLOSE_S = 20e-6  # moments of a long step that are this close are the same one
 _NOISY = 0.2  # spread of the computing above which a step is named
 _NORMAL = 1.4826  # standard deviation ÷ median absolute deviation, of a normal distribution
 _OUTLIER = 5  # standard deviations from the median
@@ -304,21 +304,27 @@ def _operations(exchanges: Sequence[Exchange], moments: _Moments, typical: Step)
 def _held_up(step: Step, one: int, other: int) -> bool:
     """Whether the exchange ``other`` became ready only after computing had waited for ``one``."""
     first, second = step.exchanges[one], step.exchanges[other]
-    return first.needed_s is not None and first.needed_s < first.end_s <= second.ready_s + _CLOSE_S
+    return first.needed_s is not None and first.needed_s < first.end_s <= second.ready_s + _close(step.duration_s)
+
+
+def _close(length_s: float) -> float:
+    """How close moments of a step of this length have to be to count as the same."""
+    return min(_CLOSE_S, length_s / 1000)
 
 
 def _snapped(moments: _Moments) -> tuple[list[float], list[float | None]]:
     """When each exchange is ready and waited for; moments that are close to each other are the same. None: at the end."""
+    close = _close(moments.all)
     marks: list[float] = []
     same: dict[float, float] = {}
     for one in sorted({*moments.ready, *(one for one in moments.needed if one is not None)}):
-        if not marks or one - marks[-1] > _CLOSE_S:
+        if not marks or one - marks[-1] > close:
             marks.append(one)
         same[one] = marks[-1]
     ready = list(moments.ready)
     at_ready = {same[one]: one for one in sorted(ready, reverse=True)}
     needed = [
-        None if one is None or one > moments.ended - _CLOSE_S else at_ready.get(same[one], same[one])
+        None if one is None or one > moments.ended - close else at_ready.get(same[one], same[one])
         for one in moments.needed
     ]
     return ready, needed

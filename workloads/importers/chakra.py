@@ -17,7 +17,7 @@ import io
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import accumulate
 from pathlib import Path
@@ -35,7 +35,7 @@ from testbed.traces.steps import Exchange, Step
 from testbed.traces.trace import Kind, TraceError
 
 TITLE = "Chakra execution trace, protobuf (.et)"
-USES = frozenset({"group"})
+USES = frozenset({"group", "iteration"})
 
 _METADATA, _COMPUTE, _SEND, _RECEIVE, _COLLECTIVE = 1, 4, 5, 6, 7  # NodeType
 _KINDS: dict[int, Kind] = {  # CollectiveCommType
@@ -48,6 +48,7 @@ _KINDS: dict[int, Kind] = {  # CollectiveCommType
 }
 _BARRIER = 9
 _LATEST_US = 1 << 60
+_MOST_RANKS = 1 << 24
 
 
 def recognises(head: bytes, path: Path) -> bool:
@@ -88,21 +89,35 @@ def read(path: Path, request: Request) -> Profile:
     timed = any(node.start_us for node in nodes.values())
     if not timed:
         said.append("the trace has no start times: they follow from durations and dependencies")
-    steps, awaited_later = [], 0
+    steps = []
     numbers = sorted(nodes)
     for first, last in ranges:
         part = {number: nodes[number] for number in numbers[bisect_left(numbers, first) : bisect_left(numbers, last)]}
         followers = _followers(part)
         run = _recorded(part) if timed else _carried_out(part, followers, path)
-        step, later = _step(part, followers, run, ours)
-        steps.append(step)
-        awaited_later += later
-    if awaited_later:
+        steps.append(_step(part, followers, run, ours))
+    back_to_back = not any(step.duration_s for step in steps)
+    if request.iteration is not None:
+        if not back_to_back:
+            raise TraceError(f"{path}: --iteration is for traces without any times, and this one has some")
+        steps = [_with_period(step, request.iteration / 1e9) for step in steps]
         said.append(
-            f"{awaited_later} collectives are awaited by computing in the middle of a step, but not by the next; "
-            f"here the end of the step alone waits for them"
+            f"an iteration takes {request.iteration}, or as long as its exchanges do: the trace has no computing"
         )
-    return Profile(steps, "Chakra execution trace", assumptions=tuple(said), groups=tuple(groups))
+    elif back_to_back:
+        said.append(
+            "the trace has no computing: its exchanges follow each other without a pause. --iteration 50ms gives it a period"
+        )
+    ranks = {node.rank for node in nodes.values() if node.rank is not None}
+    if len(ranks) > 1:
+        raise TraceError(
+            f"{path}: its sends and receives are of ranks {listed(map(str, sorted(ranks)))}; a trace is of one rank"
+        )
+    rank = ranks.pop() if ranks else None
+    peers = [int(node.peer) for node in nodes.values() if node.peer.isdecimal()]
+    return Profile(steps, "Chakra execution trace", assumptions=tuple(said), groups=tuple(groups), rank=rank,
+        world=max(peers, default=-1) + 1, back_to_back=back_to_back,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +133,8 @@ class _Node:
     kind: Kind | None = None
     bytes: int | None = None
     group: Group = NO_GROUP
+    peer: str = ""  # of a send or receive
+    rank: int | None = None  # whose node it is, where a send or receive says so
     calls: bool = False  # the CPU's call of a collective
     by_name: bool = False  # its kind is a guess
 
@@ -243,7 +260,7 @@ def _node(raw: Any, path: Path) -> _Node:
             raise TraceError(f"{where}: {name!r} is {getattr(raw, name)}, which is beyond reason")
     attributes = {one.name: getattr(one, one.WhichOneof("value") or "name") for one in raw.attr}
     stream = "cpu" if attributes.get("is_cpu_op") else "gpu"
-    kind, size, group = None, None, NO_GROUP
+    kind, size, group, peer, rank = None, None, NO_GROUP, "", None
     untyped = raw.type == _COLLECTIVE and attributes.get("comm_type") is None
     calls = bool(untyped and attributes.get("is_cpu_op") and attributes.get("comm_size") is None)
     if raw.type in (_SEND, _RECEIVE, _COLLECTIVE) and not calls:
@@ -256,15 +273,16 @@ def _node(raw: Any, path: Path) -> _Node:
         if not size:  # nothing travels
             kind = None
         group = Group(str(attributes.get("pg_name", "")))
+        peer, rank = _ends(raw, attributes, where)
     return _Node(
         raw.id, raw.name, raw.start_time_micros, 0 if raw.type == _METADATA else raw.duration_micros,
-        (*raw.ctrl_deps, *raw.data_deps), stream, kind, size if kind else None, group, calls, untyped and kind is not None,
+        (*raw.ctrl_deps, *raw.data_deps), stream, kind, size if kind else None, group, peer, rank, calls, untyped and kind is not None,
     )  # fmt: skip
 
 
 def _kind(raw: Any, attributes: dict[str, Any], where: str) -> Kind | None:
     if raw.type != _COLLECTIVE:
-        return "send_recv"
+        return "send" if raw.type == _SEND else "recv"
     code = attributes.get("comm_type")
     if code is None:
         if kind := kind_of(raw.name):
@@ -281,12 +299,35 @@ def _kind(raw: Any, attributes: dict[str, Any], where: str) -> Kind | None:
     return _KINDS[code]
 
 
+def _ends(raw: Any, attributes: dict[str, Any], where: str) -> tuple[str, int | None]:
+    """The other rank of a send or receive, in text, and this one; "next" and "previous" where they are not recorded."""
+    if raw.type == _COLLECTIVE:
+        return "", None
+    names = ("comm_dst", "comm_src") if raw.type == _SEND else ("comm_src", "comm_dst")
+    other, own = (attributes.get(name) for name in names)
+    for name, value in zip(names, (other, own), strict=True):
+        if value is not None and (
+            isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _MOST_RANKS
+        ):
+            raise TraceError(f"{where}: {name!r} is {brief(value)}, which is no rank")
+    if other is not None and other == own:
+        raise TraceError(f"{where}: rank {own} sends to itself")
+    return str(other) if other is not None else "next" if raw.type == _SEND else "previous", own
+
+
+def _with_period(step: Step, period_s: float) -> Step:
+    """A step that computes nothing, at most once in so long."""
+    exchanges = tuple(replace(one, end_s=period_s) for one in step.exchanges)
+    return replace(step, duration_s=period_s, exchanges=exchanges, beside_s=period_s)
+
+
 @dataclass(frozen=True)
 class _Run:
     """When each node ran, in microseconds."""
 
     start: dict[int, int]
     end: dict[int, int]
+    ready: dict[int, int]  # when all that it waits for had ended; empty: not known
 
 
 def _followers(nodes: dict[int, _Node]) -> dict[int, list[int]]:
@@ -300,7 +341,9 @@ def _followers(nodes: dict[int, _Node]) -> dict[int, list[int]]:
 
 def _recorded(nodes: dict[int, _Node]) -> _Run:
     ran = [node for node in nodes.values() if node.start_us or node.duration_us or node.kind]
-    return _Run({node.id: node.start_us for node in ran}, {node.id: node.start_us + node.duration_us for node in ran})
+    return _Run(
+        {node.id: node.start_us for node in ran}, {node.id: node.start_us + node.duration_us for node in ran}, {}
+    )
 
 
 def _carried_out(nodes: dict[int, _Node], followers: dict[int, list[int]], path: Path) -> _Run:
@@ -328,37 +371,45 @@ def _carried_out(nodes: dict[int, _Node], followers: dict[int, list[int]], path:
     if len(start) < len(nodes):
         stuck = min(set(nodes) - set(start))
         raise TraceError(f"{path}: node {stuck} ({quoted(nodes[stuck].name)}) waits for itself, by its dependencies")
-    return _Run(start, end)
+    return _Run(start, end, since)
 
 
-def _step(nodes: dict[int, _Node], followers: dict[int, list[int]], run: _Run, ours: set[int]) -> tuple[Step, int]:
-    """The step, and how many of its collectives are awaited in a way that it cannot tell."""
-
+def _step(nodes: dict[int, _Node], followers: dict[int, list[int]], run: _Run, ours: set[int]) -> Step:
     def in_order(numbers: Iterable[int]) -> list[int]:
         return sorted(numbers, key=lambda number: (run.start[number], number))
 
     begin, until = min(run.start.values(), default=0), max(run.end.values(), default=0)
     chosen = in_order(number for number in run.start if number in ours)
     computing = in_order(n for n in run.start if nodes[n].duration_us and nodes[n].stream != "network")
-    starts = [run.start[number] for number in computing]
+    place = {number: at for at, number in enumerate(computing)}
     latest_end = list(accumulate((run.end[number] for number in computing), max))
-    exchanges, later = [], 0
+    exchanges = []
     for number in chosen:
-        start, end = run.start[number], run.end[number]
-        at = bisect_left(starts, start)
-        beside = at > 0 and latest_end[at - 1] > start
-        awaiting = in_order(_awaiting(nodes, followers, run, number))
-        blocking = bool(number != chosen[-1] and awaiting and awaiting[0] == computing[at] and not beside)
-        later += bool(awaiting and not blocking and run.start[awaiting[0]] < run.start[chosen[-1]])
-        kind, size = nodes[number].kind, nodes[number].bytes
-        assert kind is not None and size is not None
-        exchanges.append(Exchange(kind, size, (start - begin) / 1e6, (end - begin) / 1e6, blocking))
+        ready, end = run.ready.get(number, run.start[number]), run.end[number]
+        awaited = None
+        if awaiting := in_order(_awaiting(nodes, followers, run, number)):
+            at = place[awaiting[0]]
+            idle_from = latest_end[at - 1] if at else begin
+            awaited = max(idle_from, ready) if idle_from < end else run.start[awaiting[0]]
+        node = nodes[number]
+        assert node.kind is not None and node.bytes is not None
+        exchanges.append(
+            Exchange(
+                node.kind,
+                node.bytes,
+                (ready - begin) / 1e6,
+                (end - begin) / 1e6,
+                awaited_s=None if awaited is None else (awaited - begin) / 1e6,
+                group=node.group.name,
+                peer=node.peer,
+            )
+        )
     beside_us = 0
     if chosen:
         first, last = run.start[chosen[-1]], max(run.end[number] for number in chosen)
         inside = (min(run.end[number], last) - max(run.start[number], first) for number in computing)
         beside_us = min(last - first, sum(max(0, one) for one in inside))
-    return Step((until - begin) / 1e6, tuple(exchanges), beside_us / 1e6), later
+    return Step((until - begin) / 1e6, tuple(exchanges), beside_us / 1e6)
 
 
 def _awaiting(nodes: dict[int, _Node], followers: dict[int, list[int]], run: _Run, number: int) -> list[int]:

@@ -7,8 +7,8 @@ from itertools import accumulate
 
 import pytest
 
-from testbed.core.units import Rate
-from testbed.traces.trace import Trace
+from testbed.core.units import Duration, Rate
+from testbed.traces.trace import Role, Trace
 from tests.support.profiles import CASES, imported
 
 MS = 1_000_000
@@ -31,7 +31,7 @@ def ready(trace: Trace) -> list[float]:
     return [max((ends[name] for name in op.after), default=0.0) for op in trace.operations if op.kind != "compute"]
 
 
-def awaited(trace: Trace) -> dict[str, str]:
+def awaited(trace: Trace | Role) -> dict[str, str]:
     """The span of computing that first waits for each collective."""
     return {name: op.id for op in reversed(trace.operations) if op.kind == "compute" for name in op.after}
 
@@ -125,3 +125,26 @@ def test_tensor_parallel_computing_waits() -> None:
     waiting = awaited(trace)
     assert len(set(waiting.values())) == 16
     assert trace.compute_s == pytest.approx(0.118, abs=1e-3)
+
+
+def test_a_ring_of_sends_and_receives() -> None:
+    trace = case("chakra-ring-by-hand")
+    assert trace.ranks == 4
+    first = next(role for role in trace.roles if role.ranks == (0,))
+    assert [(op.kind, op.peer, op.size) for op in first.operations if op.point_to_point and op.kind == "send"] == [
+        ("send", 1, 500_000)
+    ] * 6
+    assert [(op.kind, op.peer, op.size) for op in first.operations if op.point_to_point and op.kind == "recv"] == [
+        ("recv", 3, 500_000)
+    ] * 6
+    assert sum((op.duration or 0) for op in first.operations) == 54_000
+    waits = {name: one for name, one in awaited(first).items() if name.startswith("recv")}
+    assert len(waits) == len(set(waits.values())) == 6
+
+
+def test_a_collective_without_computing() -> None:
+    trace = case("chakra-pure-collective")
+    assert [(op.kind, op.size) for op in trace.operations] == [("all_reduce", 2_000_000)]
+    with_period = case("chakra-pure-collective", iteration=Duration.parse("50ms"))
+    assert with_period.compute_s == 0.05
+    assert [(op.kind, op.after) for op in with_period.operations] == [("all_reduce", ()), ("compute", ())]

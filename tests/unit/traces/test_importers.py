@@ -55,7 +55,14 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_a_replay_takes_as_long_as_the_profile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """25 MB of two ranks take 10 ms at 20 Gbit/s."""
     made = data_parallel(**{"In msg nelems": 6_250_000, "Out msg nelems": 6_250_000})
-    arguments = [made.write(tmp_path), "-o", tmp_path / "mine.json", "--check", "--force", "--native-rate"]
+    arguments: list[str | Path] = [
+        made.write(tmp_path),
+        "-o",
+        tmp_path / "mine.json",
+        "--check",
+        "--force",
+        "--native-rate",
+    ]
     assert cli(*arguments, "20gbit") == 0
     assert "warning" not in capsys.readouterr().out
     assert cli(*arguments, "2gbit") == 0
