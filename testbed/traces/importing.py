@@ -159,7 +159,8 @@ def _profile(path: Path, request: Request, format: str) -> Profile:
             raise TraceError(f"{path}: {option} means nothing for this format ({importer.TITLE})")
     profile: Profile = importer.read(path, request)
     for number, step in enumerate(profile.steps, 1):
-        if not 0 < step.duration_s * 1e9 <= Duration.limit and not (profile.back_to_back and step.duration_s == 0):
+        may_be_empty = profile.back_to_back or not step.exchanges
+        if not (0 < step.duration_s * 1e9 <= Duration.limit or (may_be_empty and step.duration_s == 0)):
             raise TraceError(f"{path}: step {number} takes {step.duration_s:g} s, which no iteration does")
         for exchange in step.exchanges:
             if not 0 < exchange.bytes <= Size.limit:

@@ -136,6 +136,7 @@ class Events(Unused):
     launch_correlation: array[int] = field(default_factory=lambda: array("q"))
     launch_thread: array[int] = field(default_factory=lambda: array("q"))
     waits: list[tuple[float, float]] = field(default_factory=list)  # in which the CPU waits for the GPU
+    device_waits: list[tuple[float, float]] = field(default_factory=list)  # those for all of its streams
     stream_waits: list[StreamWait] = field(default_factory=list)
     gpu_steps: list[tuple[str, float, float]] = field(default_factory=list)  # ProfilerSteps by the GPU's clock
     saves: list[tuple[float, str]] = field(default_factory=list)  # when the model's state was written, and by what
@@ -170,6 +171,8 @@ def read_events(path: Path) -> Events:
             events.launch_thread.append(_thread(events, event))
             if "Synchronize" in name:
                 events.waits.append((start, end))
+            if "DeviceSynchronize" in name:
+                events.device_waits.append((start, end))
         elif category == "cuda_sync":
             _add_stream_wait(events, args, _span(event, path))
         elif name == "record_param_comms":

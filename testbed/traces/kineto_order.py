@@ -14,11 +14,13 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from testbed.traces.kineto_events import (
+    Collective,
     Events,
     Floats,
     Kernel,
@@ -43,19 +45,30 @@ _FEEDING: frozenset[Kind] = frozenset({"all_gather", "all_to_all", "broadcast", 
 def align(events: Events) -> float:
     """Correct the GPU's clock by the CPU's, in place; by how many microseconds.
 
-    No kernel starts before it is launched.
+    No kernel starts before it is launched, or ends after a call that waits for all kernels.
     """
+    if not launches_are_recorded(events):
+        return 0.0
     launched, start = launches(events)
-    own = np.array([kernel.start for kernel in events.nccl], dtype=np.float64)
-    early = np.concatenate([launched - start, nccl_launches(events) - own])
-    late = float(early.max(initial=0.0))
-    if late <= _SKEW or not launches_are_recorded(events):
+    launched = np.concatenate([launched, nccl_launches(events)])
+    start = np.concatenate([start, np.array([kernel.start for kernel in events.nccl], dtype=np.float64)])
+    ends = np.concatenate([floats(events.end), np.array([kernel.end for kernel in events.nccl], dtype=np.float64)])
+    by = float((launched - start).max(initial=0.0))
+    if by <= _SKEW:
+        order = np.argsort(launched, kind="stable")
+        latest = np.maximum.accumulate(ends[order])
+        before = np.searchsorted(launched[order], [begin for begin, _ in events.device_waits])
+        late = (
+            latest[number - 1] - end for number, (_, end) in zip(before, events.device_waits, strict=True) if number
+        )
+        by = -max(0.0, *late, 0.0)
+    if abs(by) <= _SKEW:
         return 0.0
     for column in (events.start, events.end):
         for index, one in enumerate(column):
-            column[index] = one + late
-    events.nccl = [replace(kernel, start=kernel.start + late, end=kernel.end + late) for kernel in events.nccl]
-    return late
+            column[index] = one + by
+    events.nccl = [replace(kernel, start=kernel.start + by, end=kernel.end + by) for kernel in events.nccl]
+    return by
 
 
 @dataclass(frozen=True)
@@ -69,7 +82,7 @@ class _Waits:
 class Order:
     """The GPU's computing kernels, and what they and the collectives wait for."""
 
-    def __init__(self, events: Events) -> None:
+    def __init__(self, events: Events, collectives: Sequence[Collective]) -> None:
         launched, start = launches(events)
         order = np.argsort(start, kind="stable")
         self._start, self._end, self._launched = start[order], floats(events.end)[order], launched[order]
@@ -90,6 +103,7 @@ class Order:
             ends[kernel.stream].append(kernel.end)
         self._ended = {stream: sorted(own) for stream, own in ends.items()}
         self._all_ended = sorted(kernel.end for kernel in events.nccl)
+        self._fed = sorted(one.kernel.end for one in collectives if one.kernel is not None and one.kind in _FEEDING)
         self._all_launched = sorted(nccl_launches(events).tolist())
         self._stream_waits = _stream_waits(events)
 
@@ -165,7 +179,7 @@ class Order:
             next_launch <= kernel.end + _IDLE
             or kernel.stream in self._compute_streams
             or self._held_the_cpu(kernel, next_launch)
-            or self._launches_another(kernel.end - _TICK, kernel.end + _IDLE)
+            or _any_within(self._all_launched, kernel.end - _TICK, kernel.end + _IDLE)  # a CPU that waited goes on
         )
         return idle_from if held and idle_from < kernel.end else next_start
 
@@ -192,22 +206,16 @@ class Order:
         if self._held_the_cpu(kernel, next_launch):
             return True
         if (
-            next_launch > kernel.end + _IDLE
+            next_launch
+            > kernel.end + _IDLE  # what comes next waits for the last to end, and for a result rather than a sum
             or idle_from >= kernel.end
-            or self._another_ends(kernel.end + _PROMPT, next_start)
+            or _any_within(self._all_ended, kernel.end + _PROMPT, next_start)
+            or _any_within(self._fed, next_start - _PROMPT, next_start)
         ):
             return False
         by_itself = self.busy(kernel.start, kernel.end) <= _BESIDE * (kernel.end - kernel.start)
         since = idle_from if next_launch > kernel.end - _TICK else max(idle_from, next_launch)
         return by_itself or kernel.end - since > _IDLE
-
-    def _another_ends(self, start: float, end: float) -> bool:
-        """Whether a kernel of NCCL ends between these times, which is then what the next kernel waits for."""
-        return bisect_right(self._all_ended, start) < bisect_right(self._all_ended, end)
-
-    def _launches_another(self, start: float, end: float) -> bool:
-        """Whether a kernel of NCCL is launched between these times: a CPU that waited for the one before goes on."""
-        return bisect_right(self._all_launched, start) < bisect_right(self._all_launched, end)
 
     def _held_the_cpu(self, kernel: Kernel, next_launch: float) -> bool:
         """Whether the CPU waited until ``kernel`` had ended, and only then launched what came next."""
@@ -216,6 +224,11 @@ class Order:
             return False
         _, end = self._cpu_waits[at]
         return end >= kernel.end - _TICK and next_launch >= end - _TICK
+
+
+def _any_within(moments: Sequence[float], start: float, end: float) -> bool:
+    """Whether any of the sorted ``moments`` is after ``start`` and not after ``end``."""
+    return bisect_right(moments, start) < bisect_right(moments, end)
 
 
 def _stream_waits(events: Events) -> dict[str, dict[str, _Waits]]:

@@ -1,16 +1,21 @@
-"""Command lines, TOML files and job lists, mutated at random: the same ones for the same seed."""
+"""Command lines, TOML files, job lists and profiles, mutated at random: the same ones for the same seed."""
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+from tests.support.paths import ROOT
 
 VALUES = (
     "", " ", "0", "-1", "1", "2.5", "1e9", "1e400", "nan", "inf", "--", "-", "None", "true", "[]", "{}", "é", "\x1b[31m", "a" * 300, "../x", "/",
     "9" * 40, "1_0", "0x10", "500mbit", "1ms", "64kB", "10%", "reno", "mltcp_reno:slope=", "ltp:acks=10.9", "ring", "dumbbell,2", "a=b", "=", ",", ":",
 )  # fmt: skip
+NUMBERS = (0, 1, -1, 7, 0.5, -0.5, 1e18, 1e308, 1 << 31, 1 << 62, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, 1 << 70)
 FLAGS = (
     "--jobs", "--workers", "--iterations", "--seed", "--seeds", "--rate", "--buffer", "--mtu", "--delay", "--loss", "--ecn", "--system", "--trace",
     "--topo", "--collective", "--compute", "--bytes", "--job", "--scheduler", "--start-offsets", "--noise", "--rto-min", "--nic", "--alone", "--set",
@@ -181,4 +186,79 @@ def _philly(draw: random.Random) -> bytes:
     return text.encode() if draw.random() < 0.8 else mutated(draw, text)
 
 
-KINDS: dict[str, Callable[[random.Random, Path], list[str]]] = {"command_line": command_line, "job_list": job_list}
+def profile(draw: random.Random, folder: Path) -> list[str]:
+    """An import of a mutated profile, at times with flags."""
+    source = draw.choice(sorted((ROOT / "tests" / "data" / "cases").iterdir()))
+    content = source.read_bytes()
+    content = _bytes(draw, content) if source.suffix == ".et" else _events(draw, json.loads(gzip.decompress(content)))
+    path = folder / f"mutated{'.et' if source.suffix == '.et' else '.json'}"
+    path.write_bytes(content)
+    words = ["import", str(path), "-o", str(folder / "out.json"), "--force"]
+    for flag, values in (("--group", ("dp", "tp", "0", "")), ("--bytes", ("1MB", "1B,2B")), ("--ranks", ("8", "0")), ("--iteration", ("5ms", "0s")),
+                         ("--only", ("all_reduce", "send,recv")), ("--native-rate", ("20gbit", "0gbit")), ("--format", ("kineto", "chakra", "table"))):  # fmt: skip
+        if draw.random() < 0.08:
+            words += [flag, draw.choice(values)]
+    return words
+
+
+def _events(draw: random.Random, raw: dict[str, Any]) -> bytes:
+    """A profile with fields of some of its events changed, or whole events, and at times its text or bytes."""
+    events = raw["traceEvents"]
+    for _ in range(draw.randint(1, 12)):
+        event = draw.choice(events)
+        if not isinstance(event, dict):
+            continue
+        fields = event.get("args") if draw.random() < 0.5 else event
+        change = draw.randrange(6)
+        if isinstance(fields, dict) and fields and change <= 2:
+            key = draw.choice(sorted(fields))
+            value, other = fields[key], draw.choice(events)
+            if draw.random() < 0.9:
+                likely = (
+                    other.get("args", {}).get(key, other.get(key))
+                    if isinstance(other, dict) and isinstance(other.get("args", {}), dict)
+                    else value
+                )
+                fields[key] = value * draw.choice((0, 0.5, 1.5, 3)) if isinstance(value, float) else likely
+            else:
+                fields[key] = draw.choice((*NUMBERS, *VALUES, None, [], {}, [1], {"a": 1}, True))
+        elif isinstance(fields, dict) and fields and change == 3:
+            del fields[draw.choice(sorted(fields))]
+        elif change == 4:
+            events.remove(event)
+            if not events:
+                break
+        else:
+            strange: list[Any] = [*VALUES, None, []]
+            another = dict(event) if draw.random() < 0.95 else draw.choice(strange)
+            events.insert(draw.randrange(len(events)), another)
+    if draw.random() < 0.1:
+        raw["distributedInfo"] = draw.choice(({}, [], None, {"rank": -1, "world_size": 10**9}))
+    content = json.dumps(raw).encode()
+    return _bytes(draw, content) if draw.random() < 0.2 else content
+
+
+def _bytes(draw: random.Random, content: bytes) -> bytes:
+    """``content`` cut off, with bytes changed, or packed and then damaged."""
+    data = bytearray(gzip.compress(content, 1) if draw.random() < 0.3 else content)
+    for _ in range(draw.randint(1, 4)):
+        at = draw.randrange(len(data))
+        change = draw.randrange(4)
+        if change == 0:
+            data[at] = draw.randrange(256)
+        elif change == 1:
+            del data[at : at + draw.randint(1, 20)]
+        elif change == 2:
+            data[at:at] = draw.randbytes(draw.randint(1, 8))
+        else:
+            data = data[: max(1, at)] if draw.random() < 0.3 else data
+        if not data:
+            return b""
+    return bytes(data)
+
+
+KINDS: dict[str, Callable[[random.Random, Path], list[str]]] = {
+    "command_line": command_line,
+    "job_list": job_list,
+    "profile": profile,
+}

@@ -74,16 +74,17 @@ class Kineto:
 
     def collective(
         self, launch: float, start: float, length: float, elements: int = 1000, name: str = "allreduce",
-        kernel: str = "AllReduce", stream: int = 40, by_id: bool = True, **args: Any,
+        kernel: str = "AllReduce", stream: int = 40, by_id: bool = True, lead: float = 0.05, **args: Any,
     ) -> None:  # fmt: skip
+        """``lead``: from the call to the launch."""
         own = len(self.events)
         sizes = {"In msg nelems": elements, "Out msg nelems": elements, "dtype": "Float", "Group size": 2}
         told = {"Collective name": name, "Process Group Name": "0", **sizes, **args}
         told = {key: value for key, value in told.items() if value is not None}
-        self.event("record_param_comms", "cpu_op", launch, 0.1, **{"External id": own, **told})
+        self.event("record_param_comms", "cpu_op", launch, 2 * lead, **{"External id": own, **told})
         known = {"External id": own} if by_id else {}
         self.event(f"ncclDevKernel_{kernel}_RING", "kernel", start, length, stream=stream, correlation=own, **known)
-        self.event("cudaLaunchKernelExC", "cuda_runtime", launch + 0.05, 0.01, correlation=own)
+        self.event("cudaLaunchKernelExC", "cuda_runtime", launch + lead, 0.01, correlation=own)
 
     def old_collective(
         self, annotation: str | None, launch: float, start: float, length: float,

@@ -50,7 +50,8 @@ def read(path: Path, request: Request) -> Profile:
     windows, names, said = _windows(events, path)
     if skew:
         said.append(
-            f"the GPU's clock was {decimal(skew / 1e3)} ms behind the CPU's: kernels started before they were launched; that is corrected"
+            f"the GPU's clock was {decimal(abs(skew) / 1e3)} ms {'behind' if skew > 0 else 'ahead of'} the CPU's, by kernels that started before their "
+            "launch, or ended after the CPU had waited for them; that is corrected"
         )
     collectives, groups, about_them = collectives_of(events, windows, request, path)
     said += about_them
@@ -58,7 +59,7 @@ def read(path: Path, request: Request) -> Profile:
         said.append(
             f"{without} of {len(collectives)} collectives have no NCCL kernel: their times are those on the CPU"
         )
-    order = Order(events)
+    order = Order(events, collectives)
     launched = dict(zip(events.nccl, nccl_launches(events).tolist(), strict=True))
     steps = [
         replace(_step(own, *bounds, order, launched), name=name, remark=_remark(events, window))

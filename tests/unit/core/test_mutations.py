@@ -1,4 +1,4 @@
-"""Mutated command lines, TOML files and job lists: no traceback, no exit code outside the list, nothing above 60 s or 2 GB."""
+"""Mutated command lines, TOML files, job lists and profiles: no traceback, no exit code outside the list, nothing above 60 s or 2 GB."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 
 from tests.support.paths import ROOT
 
-SHORT = {"command_line": 60, "job_list": 60}
-LONG = {"command_line": 5000, "job_list": 2000}
+SHORT = {"command_line": 60, "job_list": 60, "profile": 150}
+LONG = {"command_line": 5000, "job_list": 2000, "profile": 2000}
 
 
 def driven(kind: str, count: int, folder: Path) -> tuple[list[dict[str, object]], dict[str, object]]:
