@@ -148,7 +148,10 @@ def import_files(
             rank=profiles[0].rank, world=profiles[0].world,
         )  # fmt: skip
         return Imported(
-            trace, tuple(one for profile in profiles for one in profile.groups), profiles[0].rank, typical_s(ranks)
+            trace,
+            tuple({one.group: one for profile in reversed(profiles) for one in profile.groups}.values()),
+            profiles[0].rank,
+            typical_s(ranks),
         )
 
 

@@ -142,6 +142,8 @@ def job_of(
     """
     operations = [op if op.computes or op.group else msgspec.structs.replace(op, group=EVERY_RANK) for op in operations]
     groups = [replace(group, name=group.name or EVERY_RANK) for group in groups]
+    usual = {"send": "next", "recv": "previous"}  # where the other rank is not known
+    peers = {op.id: peers.get(op.id) or usual[op.kind] for op in operations if op.point_to_point}
     used = [group for group in groups if any(op.group == group.name for op in operations)]
     messages = {op.group for op in operations if op.point_to_point}
     collective = {op.group for op in operations if not op.point_to_point and not op.computes}
@@ -260,7 +262,8 @@ def _with_neighbours(
     operations: Sequence[Operation], lists: Groups, peers: Mapping[str, str], said: Sequence[str]
 ) -> Job:
     """A job of the profiled rank's stage and of one stage for each of its neighbours, which does what the messages need."""
-    labels = list(dict.fromkeys(peers[op.id] for op in operations if op.point_to_point))
+    messages = sorted((op for op in operations if op.point_to_point), key=lambda op: op.kind == "send")
+    labels = list(dict.fromkeys(peers[op.id] for op in messages))  # first those that it receives from
     each = max((len(one) * len(instances) for instances in lists.values() for one in instances), default=1)
     if each * (len(labels) + 1) > _MOST_RANKS:
         raise TraceError(

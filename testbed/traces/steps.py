@@ -95,7 +95,7 @@ def trace_of(
     moments = [_moments(step) for step in used]
     typical = used[sorted(range(len(used)), key=lambda index: moments[index].all)[len(used) // 2]]
     computing = [[_moments(step).all for step in own] for own in alike if own]
-    assumptions = (*assumptions, *_about_steps(used, sum(map(len, ranks)), unfinished))
+    assumptions = (*assumptions, *_about_steps(used, sum(map(len, ranks)), unfinished), *_about_others(alike))
     assumptions = (*assumptions, *_about_sizes(used), *_about_ranks(computing), *_about_noise(alike, computing))
     usual = _usual(used)
     operations = _operations(usual, _median_moments(moments), typical)
@@ -136,13 +136,39 @@ def _alike(ranks: Sequence[Sequence[Step]]) -> tuple[list[list[Step]], int]:
 def _iterations(ranks: Sequence[Sequence[Step]]) -> tuple[list[list[Step]], int]:
     """The iterations of each rank, and how many steps come after the last one of a rank.
 
-    Where most steps with an exchange have some without before them, these are one iteration together. Otherwise each is one.
+    Where most steps with an exchange have some without before them, these are one iteration together. So are those of a pattern that recurs,
+    as when models that are fully sharded accumulate gradients. Otherwise each is one.
     """
+    periods = [_period(own) for own in ranks]
+    if ranks and all(periods):
+        recurring = [_recurring(own, period) for own, period in zip(ranks, periods, strict=True)]
+        return [own for own, _ in recurring], sum(left for _, left in recurring)
     joined = [_joined(own) for own in ranks]
     parts = Counter(step.joined for own, _ in joined for step in own)
     if not parts or parts.most_common(1)[0][0] == 1:
         return [[step for step in own if step.exchanges] for own in ranks], 0
     return [own for own, _ in joined], sum(unfinished for _, unfinished in joined)
+
+
+def _period(own: Sequence[Step]) -> int:
+    """After how many steps, all of which exchange something, the same ones come again; 0: after one, or not twice."""
+    marks = [_signature(step) for step in own]
+    if len(set(marks)) < 2 or not all(step.exchanges for step in own):
+        return 0
+    periods = range(2, len(marks) // 2 + 1)
+    return next(
+        (period for period in periods if all(one == other for one, other in zip(marks, marks[period:], strict=False))),
+        0,
+    )
+
+
+def _recurring(own: Sequence[Step], period: int) -> tuple[list[Step], int]:
+    """The steps joined by so many, the last of which is the one that exchanges the most; and how many are left."""
+    sizes = [sum(one.bytes for one in step.exchanges) for step in own[:period]]
+    last = max(range(period), key=lambda place: sizes[place])
+    first = (last + 1) % period
+    starts = range(first, len(own) - period + 1, period)
+    return [_one(own[start : start + period]) for start in starts], len(own) - period * len(starts)
 
 
 def _joined(own: Sequence[Step]) -> tuple[list[Step], int]:
@@ -158,22 +184,35 @@ def _joined(own: Sequence[Step]) -> tuple[list[Step], int]:
 
 
 def _one(parts: Sequence[Step]) -> Step:
-    """Steps of which the last one alone exchanges something, as one."""
-    *earlier, last = parts
-    if not earlier:
-        return last
-    offset = sum(step.duration_s for step in earlier)
-    exchanges = tuple(
-        replace(
-            one,
-            ready_s=one.ready_s + offset,
-            end_s=one.end_s + offset,
-            awaited_s=None if one.awaited_s is None else one.awaited_s + offset,
-        )
-        for one in last.exchanges
-    )
+    """Steps that follow each other, as one."""
+    if len(parts) == 1:
+        return parts[0]
+    exchanges: list[Exchange] = []
+    offset = 0.0
+    for step in parts:
+        own = step.exchanges if step is parts[-1] else _settled(step)
+        exchanges += [
+            replace(
+                one,
+                ready_s=one.ready_s + offset,
+                end_s=one.end_s + offset,
+                awaited_s=None if one.needed_s is None else one.needed_s + offset,
+            )
+            for one in own
+        ]
+        offset += step.duration_s
     remark = next((step.remark for step in parts if step.remark), "")
-    return replace(last, duration_s=offset + last.duration_s, exchanges=exchanges, remark=remark, joined=len(parts))
+    return replace(parts[-1], duration_s=offset, exchanges=tuple(exchanges), remark=remark, joined=len(parts))
+
+
+def _settled(step: Step) -> tuple[Exchange, ...]:
+    """The exchanges of a step, the last of which to end is waited for: at the latest the end of the step does."""
+    if not step.exchanges:
+        return ()
+    end = max(one.end_s for one in step.exchanges)
+    since = min(step.exchanges[-1].ready_s + step.beside_s, end)
+    known = any(one.end_s == end and one.needed_s is not None for one in step.exchanges)
+    return tuple(replace(one, awaited_s=since) if one.end_s == end and not known else one for one in step.exchanges)
 
 
 def _signature(step: Step) -> tuple[int | tuple[Kind, str, str], ...]:
@@ -183,13 +222,18 @@ def _signature(step: Step) -> tuple[int | tuple[Kind, str, str], ...]:
 def _about_steps(used: Sequence[Step], there: int, unfinished: int) -> Iterator[str]:
     joined = used[0].joined
     if joined > 1:
-        yield (
-            f"{joined} profiled steps are one iteration: {joined - 1} without an exchange accumulate gradients, and the next one exchanges them"
-        )
+        yield f"{joined} profiled steps are one iteration: gradients accumulate over them, and the last one exchanges them"
     if others := there - sum(step.joined for step in used) - unfinished:
         yield f"{others} of {there} steps exchanged something else and were left out"
     if unfinished:
         yield f"{unfinished} of {there} steps after the last exchange were left out"
+
+
+def _about_others(alike: Sequence[Sequence[Step]]) -> Iterator[str]:
+    """Which files have no step that exchanges what most do."""
+    for number, own in enumerate(alike, 1):
+        if not own:
+            yield f"warning: all steps of file {number} exchange something else than most of the others, and were left out: import it by itself"
 
 
 def _usual(alike: list[Step]) -> tuple[Exchange, ...]:
@@ -239,10 +283,8 @@ class _Moments:
 
 
 def _moments(step: Step) -> _Moments:
-    last_ready, last_end = step.exchanges[-1].ready_s, max(one.end_s for one in step.exchanges)
-    waits = [(one.needed_s, one.end_s) for one in step.exchanges if one.needed_s is not None]
-    if not any(one.end_s == last_end and one.needed_s is not None for one in step.exchanges):
-        waits.append((min(last_ready + step.beside_s, last_end), last_end))
+    last_end = max(one.end_s for one in step.exchanges)
+    waits = [(one.needed_s, one.end_s) for one in _settled(step) if one.needed_s is not None]
 
     def computed(moment: float) -> float:
         return moment - length([(start, min(end, moment)) for start, end in waits])

@@ -107,3 +107,13 @@ def test_a_host_trace_with_times(tmp_path: Path) -> None:
     assert [(op.kind, op.duration or op.bytes) for op in trace.operations] == [
         ("compute", 60_000_000), ("all_reduce", 1000), ("compute", 20_000_000),
     ]  # fmt: skip
+
+
+def test_sends_and_receives_without_a_peer(tmp_path: Path) -> None:
+    raw = nccl_host_trace()
+    named = [one for node in raw["nodes"] for one in node["attrs"] if one["name"] == "collective_name"]
+    for number, one in enumerate(named):
+        one["value"] = ("recv", "send")[number % 2]
+    trace = imported(write(tmp_path, raw), iteration=Duration.parse("20ms"))
+    profiled = next(role for role in trace.roles if role.name == "profiled")
+    assert [(op.kind, op.peer) for op in profiled.operations if op.point_to_point] == [("recv", "-1"), ("send", "+1")]

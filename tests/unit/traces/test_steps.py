@@ -30,3 +30,20 @@ def test_an_exchange_blocks_if_it_does_in_most_steps() -> None:
     assert trace.operations[2].after == ("all_gather1",)
     assert trace.operations[2].duration == 30_000_000
     assert trace.assumptions == ()
+
+
+def test_a_pattern_of_steps_that_recurs_is_one_iteration() -> None:
+    """Two steps gather 5 bytes, the third also reduces 6: as fully sharded models accumulate gradients."""
+
+    def step(reduces: bool) -> Step:
+        gather = Exchange("all_gather", 5, 0.01, 0.02, awaited_s=0.01)
+        reduce = Exchange("reduce_scatter", 6, 0.05, 0.06)
+        return Step(0.1, (gather, reduce) if reduces else (gather,))
+
+    steps = [step(number % 3 == 1) for number in range(8)]
+    trace = trace_of([steps], name="x", model="x", source=Source(kind="synthetic"), native_rate=None)
+    assert [(op.kind, op.bytes) for op in trace.operations if op.bytes] == [("all_gather", 5)] * 3 + [
+        ("reduce_scatter", 6)
+    ]
+    assert trace.compute_s == pytest.approx(0.3 - 3 * 0.01 - 0.01)
+    assert "medians of 2 steps" in trace.source.measured_by
