@@ -24,7 +24,7 @@ from testbed.core.runs.manifest import Manifest
 from testbed.core.runs.plan import JobPlan, Plan, Role
 from testbed.core.runs.summary import Summary
 from testbed.core.runs.verdict import Verdict
-from testbed.core.text import command
+from testbed.core.text import command, shown
 
 TABLES = ("iterations.csv", "operations.csv", "links.csv", "flows.csv")
 MOST_JSON_BYTES, MOST_TABLE_BYTES = 256 << 20, 2 << 30
@@ -100,32 +100,27 @@ class Run:
     @cached_property
     def nics(self) -> pd.DataFrame | None:
         """One row per sample and host's interface, as in ``nics.csv``; None: interfaces as fast as memory."""
-        path = self.path / "nics.csv"
-        return _table(path) if path.exists() else None
+        return self.table("nics")
 
     @cached_property
     def disturbances(self) -> pd.DataFrame | None:
         """When the machine disturbed the run, as in ``disturbances.csv``; None: a clock that nothing disturbs, or no record."""
-        path = self.path / "disturbances.csv"
-        return _table(path) if path.exists() else None
+        return self.table("disturbances")
 
     @cached_property
     def messages(self) -> pd.DataFrame | None:
         """How messages ended, as in ``messages.csv``; None: every byte of every one arrived."""
-        path = self.path / "messages.csv"
-        return _table(path) if path.exists() else None
+        return self.table("messages")
 
     @cached_property
     def training(self) -> pd.DataFrame | None:
         """What jobs have learnt, a row a round, as in ``training.csv``; None: none learns."""
-        path = self.path / "training.csv"
-        return _table(path) if path.exists() else None
+        return self.table("training")
 
     @cached_property
     def lives(self) -> pd.DataFrame | None:
         """When jobs arrived, got GPUs and ended, as in ``jobs.csv``; None: they hold none, and all go on until the end."""
-        path = self.path / "jobs.csv"
-        return _table(path) if path.exists() else None
+        return self.table("jobs")
 
     def table(self, name: str) -> pd.DataFrame | None:
         """The table ``name`` (``links``: ``links.csv``); None: this run has none."""
@@ -297,9 +292,8 @@ def check(run: Run) -> None:
     """Raises `LoadError` if a table is missing, or the tables are not those that the manifest was written with."""
     if are_whole(run.path, run.manifest):
         return
-    for path in (run.path / name for name in TABLES):
-        if fault := table_errors.first(path):
-            raise LoadError(f"{path}, {fault}; run it again")
+    for name in TABLES:
+        _table(run.path / name)  # which says where, if that can be told
     raise LoadError(f"{run.path}: its tables are not what its manifest tells (SHA-256); run it again")
 
 
@@ -387,7 +381,7 @@ def _table(path: Path) -> pd.DataFrame:
         with _opened(path, MOST_TABLE_BYTES) as file:
             table = pd.read_csv(file, low_memory=False)  # a column of mixed kinds is read as one
     except (OSError, ValueError) as error:
-        raise LoadError(f"{path}, {table_errors.first(path) or error}; run it again") from error
-    if path.name in table_errors.TABLES and not table_errors.none_in(table, path.name):
-        raise LoadError(f"{path}, {table_errors.first(path) or 'not a table of a run'}; run it again")
+        raise LoadError(f"{path} cannot be read ({shown(error, 200)}); run it again") from error
+    if path.name in table_errors.TABLES and (fault := table_errors.first(table, path.name)):
+        raise LoadError(f"{path}, {fault}; run it again")
     return table

@@ -1,16 +1,9 @@
-"""What is wrong in a table of a run directory: its first fault, with line and column.
-
-A table is read by pandas, and looked at as a whole (`none_in`); only if that finds something, line by line (`first`).
-"""
+"""What is wrong in a table of a run directory: its first fault, with line and column."""
 
 from __future__ import annotations
 
-import csv
-import math
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -19,7 +12,6 @@ from msgspec import inspect
 from testbed.core.runs import rows
 from testbed.core.runs.rows import Row
 
-LONGEST_LINE, MOST_BYTES = 1 << 16, 64 << 20  # so far a table is searched for its fault
 SHOWN = 40  # characters of what stands there
 
 
@@ -32,6 +24,10 @@ class Columns:
     may_be_empty: tuple[str, ...]
     words: dict[str, str]  # of a column of text that has a form: a regular expression
     key: tuple[str, ...] = ()  # what no two rows have in common
+
+    def say(self, name: str) -> bool:
+        """Whether they say how the cells of a column look."""
+        return name in self.numbers or name in self.words
 
 
 def _columns(kind: type[Row], key: tuple[str, ...] = ()) -> Columns:
@@ -74,80 +70,33 @@ TABLES = {
 }
 
 
-def none_in(table: pd.DataFrame, name: str) -> bool:
-    """Whether every column of the table ``name`` is as a run writes it."""
+def first(table: pd.DataFrame, name: str) -> str:
+    """The first fault of the table ``name``, as pandas read it, in words: ``line 3, column start_s: …``; empty: it has none."""
     columns = TABLES[name]
-    key = [name for name in columns.key if name in table.columns]
-    if set(columns.needed) - set(table.columns) or (key and table.duplicated(key).any()):
-        return False
-    for number in set(columns.numbers) & set(table.columns):
-        values = table[number]
-        if len(values) and not (values.dtype.kind in "iuf" and _finite(values, number, columns)):
-            return False
-    words = [(table[name], form) for name, form in columns.words.items() if name in table.columns]
-    return all(re.fullmatch(form, str(word)) for texts, form in words for word in texts.unique())
+    if missing := [needed for needed in columns.needed if needed not in table.columns]:
+        return f"line 1: has no column {missing[0]}; it begins {_shown(','.join(map(str, table.columns)))}"
+    if not isinstance(table.index, pd.RangeIndex):  # pandas takes what is too much for the name of a row
+        return f"line 2: has more than the {len(table.columns)} columns of line 1"
+    wrong = pd.DataFrame({column: _wrong(table[column], columns) for column in table.columns if columns.say(column)})
+    if rows := [int(marks.to_numpy().argmax()) for _, marks in wrong.items() if marks.any()]:
+        column = str(wrong.columns[wrong.iloc[min(rows)].to_numpy().argmax()])
+        cell = table[column].iloc[min(rows)]
+        what = "not a finite number" if column in columns.numbers else "not what a run writes"
+        return f"line {min(rows) + 2}, column {column}: {_shown('' if pd.isna(cell) else str(cell))} is {what}"
+    key = [part for part in columns.key if part in table.columns]
+    if key and (again := table.duplicated(key).to_numpy()).any():
+        return f"line {int(again.argmax()) + 2}: says again what a line before has said ({', '.join(key)})"
+    return ""
 
 
-def _finite(values: pd.Series[float], name: str, columns: Columns) -> bool:
-    known = values.dropna() if name in columns.may_be_empty else values
-    return bool(np.isfinite(known).all())
-
-
-def first(path: Path) -> str:
-    """The first fault of a table as words, ``line 3, column start_s: …``; empty if none is found."""
-    try:
-        with path.open("rb") as file:
-            return next(_faults(_lines(file), TABLES[path.name]), "")
-    except OSError as error:
-        return f"cannot be read: {error.strerror}"
-    except csv.Error as error:
-        return f"cannot be read: {error}"
-
-
-def _lines(file: object) -> Iterator[str]:
-    read = 0
-    while read < MOST_BYTES and (line := file.readline(LONGEST_LINE)):  # type: ignore[attr-defined]
-        read += len(line)
-        yield line.decode("utf-8", "backslashreplace")
-
-
-def _faults(lines: Iterator[str], columns: Columns) -> Iterator[str]:
-    header = _row(next(lines, ""))
-    if missing := [name for name in columns.needed if name not in header]:
-        yield f"line 1: has no column {missing[0]}; it begins {_shown(','.join(header))}"
-    seen: dict[tuple[str, ...], int] = {}
-    for number, line in enumerate(lines, 2):
-        row = _row(line)
-        if not line.endswith("\n") or len(row) != len(header):
-            yield f"line {number}: is cut off, or has {len(row)} columns where line 1 has {len(header)}: {_shown(line)}"
-            return
-        at = dict(zip(header, row, strict=True))
-        yield from (
-            f"line {number}, column {name}: {fault}" for name, text in at.items() if (fault := _in(name, text, columns))
-        )
-        if columns.key:
-            one = tuple(at[name] for name in columns.key)
-            if before := seen.get(one):
-                yield f"line {number}: says again what line {before} has said ({', '.join(columns.key)})"
-            seen[one] = number
-
-
-def _row(line: str) -> list[str]:
-    return next(csv.reader([line.rstrip("\r\n")]), [])
-
-
-def _in(name: str, text: str, columns: Columns) -> str:
-    """What is wrong with ``text`` in the column ``name``; empty if nothing is."""
+def _wrong(values: pd.Series[float], columns: Columns) -> pd.Series[bool]:
+    """Which cells of a column no run writes."""
+    name = str(values.name)
     if name in columns.numbers:
-        if text == "" and name in columns.may_be_empty:
-            return ""
-        try:
-            number = float(text)
-        except ValueError:
-            return f"{_shown(text)} is not a number"
-        return "" if math.isfinite(number) else f"{_shown(text)} is not a finite number"
-    form = columns.words.get(name, "")
-    return f"{_shown(text)} is none" if form and not re.fullmatch(form, text) else ""
+        found = ~np.isfinite(pd.to_numeric(values, errors="coerce"))
+        return found & values.notna() if name in columns.may_be_empty else found
+    form = columns.words[name]
+    return ~values.isin([word for word in values.unique() if re.fullmatch(form, str(word))])
 
 
 def _shown(text: str) -> str:
