@@ -44,6 +44,8 @@ ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
 CARRIER_S = 10.0
 ETH_P_ALL = 0x0003
 SINGLE = "/32"
+LOOPBACK = 1  # its index in every namespace
+NUD_PERMANENT = 0x80  # a neighbour that is known for good
 OFFLOADS = {
     "tso": "tcp-segmentation-offload",
     "gso": "generic-segmentation-offload",
@@ -99,6 +101,11 @@ class Host(Node):  # type: ignore[misc]
         for prefix, next_hops in routes:
             self.ip.route("add", dst=prefix, **_via(next_hops))
         return {}
+
+    def addresses(self) -> list[tuple[int, str]]:
+        """The index of an interface, and an IPv4 address of it with the length of its prefix (``10.0.0.1/30``)."""
+        every = [(one["index"], f"{one.get('local')}/{one['prefixlen']}") for one in self.ip.get_addr(AF_INET)]
+        return [found for found in every if found[0] != LOOPBACK]
 
     def offloads(self, device: str) -> IoctlEthtool:
         """The ethtool handle of one of this node's interfaces."""
@@ -240,13 +247,13 @@ class Network(Mininet):  # type: ignore[misc]
 
     def addressing(self, node: str) -> Addressing:
         devices = {end.index: end.name for end in self[node].intfList()}
+        addresses = [(devices[index], address) for index, address in self[node].addresses()]
+        neighbours = [one for one in self[node].ip.get_neighbours(AF_INET) if one["state"] & NUD_PERMANENT]
         with Socket(self[node].namespace) as route:
-            addresses = [(devices[index], address) for index, address in route.addresses()]
-            neighbours = {address: mac for _, address, mac in route.neighbours()}
             routes = route.routes()
         return Addressing(
             {device: address for device, address in addresses if not address.endswith(SINGLE)},
-            neighbours,
+            {one.get("dst"): one.get("lladdr") for one in neighbours if one["ifindex"] in devices},
             {prefix: hops for prefix, hops in routes.items() if not prefix.endswith(SINGLE)},
         )
 
@@ -256,8 +263,7 @@ class Network(Mininet):  # type: ignore[misc]
 
     def addresses(self, node: str, device: str) -> Sequence[str]:
         end = self.interface(node, device)
-        with Socket(end.node.namespace) as route:
-            own = [address for index, address in route.addresses() if index == end.index]
+        own = [address for index, address in end.node.addresses() if index == end.index]
         return [address.removesuffix(SINGLE) for address in own if address.endswith(SINGLE)]
 
     def add_route(self, node: str, address: str, vias: Sequence[str]) -> None:

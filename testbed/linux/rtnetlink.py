@@ -13,7 +13,7 @@ from testbed.linux import netns
 
 Kind = Literal["qdisc", "class", "filter"]
 
-RTM_GETADDR, RTM_GETROUTE, RTM_GETNEIGH = 22, 26, 30
+RTM_GETROUTE = 26
 NEW = {"qdisc": 36, "class": 40, "filter": 44}
 GET = {"qdisc": 38, "class": 42, "filter": 46}
 NLM_F_REQUEST, NLM_F_ACK, NLM_F_EXCL, NLM_F_CREATE, NLM_F_DUMP = 0x1, 0x4, 0x200, 0x400, 0x300
@@ -24,17 +24,12 @@ TC_H_ROOT = 0xFFFFFFFF
 OURS = 0x3FF << 22
 HEADER = struct.Struct("=IHHII")  # struct nlmsghdr
 TCMSG = struct.Struct("=BxxxiIII")  # struct tcmsg: family, interface, handle, parent, info
-IFADDRMSG = struct.Struct("=BBBBI")  # struct ifaddrmsg: family, length of prefix, flags, scope, interface
-IFA_LOCAL = 2
-NDMSG = struct.Struct("=BxxxiHBB")  # struct ndmsg: family, interface, state, flags, type
-NDA_DST, NDA_LLADDR, NUD_PERMANENT = 1, 2, 0x80
 # struct rtmsg: family, lengths of destination and source, tos, table, protocol, scope, type, flags
 RTMSG = struct.Struct("=BBBBBBBBI")
 RTA_DST, RTA_SRC, RTA_IIF, RTA_OIF, RTA_GATEWAY, RTA_MULTIPATH = 1, 2, 3, 4, 5, 9
 RTA_IP_PROTO, RTA_SPORT, RTA_DPORT = 27, 28, 29
 RTNEXTHOP = struct.Struct("=HBBi")  # struct rtnexthop: length, flags, weight - 1, interface
 MAIN_TABLE, RTPROT_KERNEL = 254, 2
-LOOPBACK = 1  # its index in every namespace
 
 
 def attribute(kind: int, payload: bytes) -> bytes:
@@ -129,25 +124,6 @@ class Socket:
             if where == index:
                 kind = told.get(TCA_KIND, b"").rstrip(b"\0").decode()
                 found.append(Tc(what, kind, own, above, told.get(TCA_OPTIONS, b""), info))
-        return found
-
-    def addresses(self) -> list[tuple[int, str]]:
-        """The index of an interface, and an IPv4 address of it with the length of its prefix (``10.0.0.1/30``)."""
-        found = []
-        for payload in self.ask(RTM_GETADDR, NLM_F_DUMP, IFADDRMSG.pack(socket.AF_INET, 0, 0, 0, 0)):
-            _, length, _, _, index = IFADDRMSG.unpack_from(payload)
-            if index != LOOPBACK:
-                found.append((index, f"{_address(attributes(payload[IFADDRMSG.size :])[IFA_LOCAL])}/{length}"))
-        return found
-
-    def neighbours(self) -> list[tuple[int, str, str]]:
-        """Those that are known for good: the index of an interface, an IPv4 address and its MAC."""
-        found = []
-        for payload in self.ask(RTM_GETNEIGH, NLM_F_DUMP, NDMSG.pack(socket.AF_INET, 0, 0, 0, 0)):
-            _, index, state, _, _ = NDMSG.unpack_from(payload)
-            told = attributes(payload[NDMSG.size :])
-            if state & NUD_PERMANENT and index != LOOPBACK:
-                found.append((index, _address(told[NDA_DST]), told[NDA_LLADDR].hex(":")))
         return found
 
     def routes(self) -> dict[str, tuple[str, ...]]:
