@@ -79,7 +79,7 @@ def first(table: pd.DataFrame, name: str) -> str:
         return f"line 2: has more than the {len(table.columns)} columns of line 1"
     wrong = pd.DataFrame({column: _wrong(table[column], columns) for column in table.columns if columns.say(column)})
     if rows := [int(marks.to_numpy().argmax()) for _, marks in wrong.items() if marks.any()]:
-        column = str(wrong.columns[wrong.iloc[min(rows)].to_numpy().argmax()])
+        column = next(str(name) for name, marks in wrong.items() if marks.iloc[min(rows)])
         cell = table[column].iloc[min(rows)]
         what = "not a finite number" if column in columns.numbers else "not what a run writes"
         return f"line {min(rows) + 2}, column {column}: {_shown('' if pd.isna(cell) else str(cell))} is {what}"
@@ -93,7 +93,7 @@ def _wrong(values: pd.Series[float], columns: Columns) -> pd.Series[bool]:
     """Which cells of a column no run writes."""
     name = str(values.name)
     if name in columns.numbers:
-        found = ~np.isfinite(pd.to_numeric(values, errors="coerce"))
+        found: pd.Series[bool] = ~np.isfinite(pd.to_numeric(values, errors="coerce"))
         return found & values.notna() if name in columns.may_be_empty else found
     form = columns.words[name]
     return ~values.isin([word for word in values.unique() if re.fullmatch(form, str(word))])
