@@ -1,21 +1,21 @@
 """How long runs take on this machine against what `testbed.planning.cost` expects: the last ones, kept below the cache folder.
 
-The record is never required. A file that is damaged, or that another user could write, counts as absent. A write replaces the
-file at once, so that processes that write at the same time lose a run of the record at most.
+The record is never required. A file that is damaged counts as absent. A write replaces the file at once, so that processes
+that write at the same time lose a run of the record at most.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import stat
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from statistics import median
 
 import msgspec
 
+from testbed.core import folders, input_files
+from testbed.core.errors import RequestError
 from testbed.core.runs.plan import Plan
 from testbed.linux.loading import bpf
 from testbed.planning import cost
@@ -24,7 +24,7 @@ from testbed.spec import place as where
 FILE = "pace.json"
 LAST = 9  # runs of a kind that count
 FARTHEST = 20.0  # the most by which a run may differ from what is expected: beyond, the record is wrong
-LARGEST_BYTES = 1 << 16
+MOST_BYTES = 1 << 16
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -59,21 +59,11 @@ def kind(plan: Plan, place: str) -> str:
 
 
 def read() -> Record:
-    """What this user's last runs took; an empty record if there is none that can be trusted."""
+    """What this user's last runs took; an empty record if there is none that can be read."""
     try:
-        fd = os.open(_path(), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
+        found = msgspec.json.decode(input_files.read_bytes(_path(), MOST_BYTES), type=Record)
+    except (RequestError, ValueError, RecursionError):  # what is no JSON, or no UTF-8
         return Record()
-    try:
-        about = os.fstat(fd)
-        own = about.st_uid == os.geteuid() and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-        if not own or not stat.S_ISREG(about.st_mode) or about.st_size > LARGEST_BYTES:
-            return Record()
-        found = msgspec.json.decode(os.read(fd, LARGEST_BYTES), type=Record)
-    except (OSError, ValueError, RecursionError):  # what is no JSON, or no UTF-8
-        return Record()
-    finally:
-        os.close(fd)
     return found if found.version == Record().version else Record()
 
 
@@ -87,14 +77,7 @@ def note(plan: Plan, place: str, took_s: float) -> None:
     path = _path()
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        fd, aside = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-        try:
-            with os.fdopen(fd, "wb") as file:
-                file.write(msgspec.json.encode(Record(ratios=ratios)))
-            os.replace(aside, path)
-        except OSError:
-            os.unlink(aside)
-            raise
+        folders.put(path, msgspec.json.encode(Record(ratios=ratios)))
 
 
 def _path() -> Path:

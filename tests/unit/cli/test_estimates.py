@@ -101,7 +101,6 @@ def test_the_last_runs_count(record: Path) -> None:
     before = record.read_bytes()
     pace.note(plan, "uml", 1e9 * usual_s)
     assert record.read_bytes() == before
-    assert record.stat().st_mode & 0o077 == 0
 
 
 @settings(max_examples=60, deadline=None)
@@ -128,20 +127,10 @@ def test_a_damaged_record_is_as_none(content: bytes) -> None:
             folder.rmdir()
 
 
-def test_a_record_that_others_could_write_is_as_none(record: Path) -> None:
-    plan = plan_of(iterations=10)
-    pace.note(plan, "uml", 5 * cost.usual_s(plan, "uml"))
-    assert pace.read() != Record()
-    record.chmod(0o622)
+def test_a_record_that_cannot_be_read_or_kept_is_as_none(record: Path) -> None:
+    record.mkdir(parents=True)
     assert pace.read() == Record()
-    target = record.rename(record.with_name("elsewhere"))
-    target.chmod(0o600)
-    record.symlink_to(target)
-    assert pace.read() == Record()
-    record.unlink()
-    record.mkdir()
-    assert pace.read() == Record()
-    pace.note(plan, "uml", 1.0)  # it cannot be kept, and nothing happens
+    pace.note(plan_of(iterations=10), "uml", 1.0)  # nothing happens
 
 
 def _note_many(number: int) -> None:
