@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy as np
 import pandas as pd
 
@@ -17,11 +19,12 @@ from testbed.core.runs import documents, rows
 from testbed.core.runs.load import TABLES, digest
 from testbed.core.runs.plan import Life, Plan
 from testbed.planning import plan
-from testbed.spec import Spec
+from testbed.spec import Spec, sweep
 from tests.support import manifests
 
 Times = Callable[[Plan, int], float]  # iteration time ÷ ideal, of a run's n-th iteration
 STEP_S = 0.05
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 
 
 def write(specs: list[Spec], results: Path, times: Times, *, ratio: float = math.nan) -> None:
@@ -43,11 +46,28 @@ def write(specs: list[Spec], results: Path, times: Times, *, ratio: float = math
         (folder / "verdict.json").write_bytes(documents.encode(manifests.VALID))
 
 
+def gains(one: Plan, _iteration: int) -> float:
+    """MLTCP takes the ideal time, its base 1.4 times as long."""
+    return 1.0 if one.system.role == "treatment" else 1.4
+
+
+def experiment(
+    name: str, results: Path, times: Times, asked: Mapping[str, Any] | None = None, *, only: str = "", **changes: Any
+) -> None:
+    """The runs of ``experiments/NAME.toml``, of three seeds: of the quick set, or what is ``asked``; of the points with ``only`` in their name."""
+    specs = sweep.read(str(EXPERIMENTS / f"{name}.toml"), {"quick": True} if asked is None else asked)
+    changed = {"seeds": 3, **changes}
+    write([msgspec.structs.replace(spec, **changed) for spec in specs if only in f"{spec.name}."], results, times)
+
+
 def text(table: pd.DataFrame) -> bytes:
     """As CSV; pandas takes four times as long, and tests write thousands."""
     missing = table.isna().to_numpy().T
     columns = [
-        ["" if no else str(value) for value, no in zip(table[name].tolist(), gone, strict=True)]
+        [
+            "" if no else f'"{value}"' if "," in str(value) else str(value)
+            for value, no in zip(table[name].tolist(), gone, strict=True)
+        ]
         for name, gone in zip(table.columns, missing, strict=True)
     ]
     return "".join(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,14 @@ from testbed.core.runs import documents, metrics, rows
 from testbed.core.runs.load import TABLES, Run, digest, load_run
 from testbed.core.runs.plan import Plan
 from testbed.core.runs.verdict import Row
-from testbed.models import gradient_masks
+from testbed.models import gradient_masks, learning
 from testbed.report import added_lines, chapters, claims, figures, sections, trainings
 from testbed.report.finding import Verdict, graded, no_difference
 from testbed.report.study import load_study
 from testbed.spec import sweep
 from tests.support import fluid_runs, synthetic
 from tests.support.manifests import VALID
+from tests.unit.replay.test_learning import TASK
 
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"
 FAILS: tuple[Verdict, ...] = ("no difference", "not reproduced")
@@ -197,8 +198,7 @@ FLUID = {  # with shares that do not follow F
 def test_a_claim_fails_where_its_matter_is_missing(
     id: str, times: synthetic.Times, beginnings: tuple[str, ...], tmp_path: Path
 ) -> None:
-    specs = sweep.read(str(EXPERIMENTS / f"{id}.toml"), {"quick": True})
-    synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, times)
+    synthetic.experiment(id, tmp_path, times)
     found = verdicts(id, tmp_path)
     judged = {claim: verdict for claim, verdict in found.items() if claim.startswith(beginnings)}
     assert judged and set(judged.values()) <= set(FAILS), found
@@ -213,9 +213,7 @@ def test_where_gains_end_is_told_by_what_they_are_there(
     id: str, only: str, claims_: tuple[str, ...], times: synthetic.Times, expected: tuple[Verdict, ...], tmp_path: Path
 ) -> None:
     """By points of the full set: the quick one has no path as short, and one least timeout."""
-    specs = [spec for spec in sweep.read(str(EXPERIMENTS / f"{id}.toml"), {}) if only in spec.name]
-    few = [msgspec.structs.replace(spec, seeds=3, iterations=2) for spec in specs]
-    synthetic.write(few, tmp_path, times)
+    synthetic.experiment(id, tmp_path, times, {}, only=only, iterations=2)
     judged = {claim: verdict for claim, verdict in verdicts(id, tmp_path).items() if claim.startswith(claims_)}
     assert len(judged) == len(claims_) and set(judged.values()) <= set(expected), judged
 
@@ -226,14 +224,12 @@ def test_an_ltp_that_costs_where_nothing_is_lost_is_found(
 ) -> None:
     """By points of the full set: the quick one has no queue as deep."""
     asked = {"system": ("reno", "ltp", "ltp:fraction=1")}
-    specs = [spec for spec in sweep.read(str(EXPERIMENTS / "ltp-incast.toml"), asked) if ".buffer-1MB." in spec.name]
-    synthetic.write([msgspec.structs.replace(spec, seeds=3, iterations=2) for spec in specs], tmp_path, times)
+    synthetic.experiment("ltp-incast", tmp_path, times, asked, only=".buffer-1MB.", iterations=2)
     assert verdicts("ltp-incast", tmp_path)[the("ltp-incast").NO_GAIN] == expected  # type: ignore[attr-defined]
 
 
 def test_a_level_of_noise_that_only_the_base_was_run_at_keeps_the_figure(tmp_path: Path) -> None:
-    specs = sweep.read(str(EXPERIMENTS / "stragglers.toml"), {})
-    synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, alike)
+    synthetic.experiment("stragglers", tmp_path, alike, {})
     shutil.rmtree(tmp_path / "stragglers.noise-0_5" / "mltcp_reno")
     assert len(verdicts("stragglers", tmp_path)) == 2
 
@@ -270,8 +266,7 @@ def test_an_f_that_is_stuck_is_no_rule(tmp_path: Path) -> None:
 
 
 def test_a_flow_that_loses_its_share_is_found(tmp_path: Path) -> None:
-    specs = sweep.read(str(EXPERIMENTS / "fairness.toml"), {"quick": True})
-    synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, alike)
+    synthetic.experiment("fairness", tmp_path, alike)
     (claim,) = (claim for claim in verdicts("fairness", tmp_path) if claim.startswith("A long-lived"))
     assert verdicts("fairness", tmp_path)[claim] == "reproduced"
     for path in tmp_path.rglob("flows.csv"):
@@ -292,8 +287,7 @@ def _third(flows: pd.DataFrame) -> pd.DataFrame:
 
 
 def test_who_gets_less_of_a_link_is_found(tmp_path: Path) -> None:
-    specs = sweep.read(str(EXPERIMENTS / "ltp-beside.toml"), {"quick": True})
-    synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, alike)
+    synthetic.experiment("ltp-beside", tmp_path, alike)
     assert set(verdicts("ltp-beside", tmp_path).values()) == {"reproduced"}
     for path in tmp_path.rglob("flows.csv"):
         spoilt(path.parent, _tenth if load_run(path.parent).plan.jobs[-1].by_tcp else _third)
@@ -306,8 +300,7 @@ def _tenth_of_the_first(flows: pd.DataFrame) -> pd.DataFrame:
 
 def test_who_gets_less_beside_mlt_is_found(tmp_path: Path) -> None:
     """In one queue, where TCP gets ten times as much, and in classes of its own, where MLT does."""
-    specs = sweep.read(str(EXPERIMENTS / "mlt-beside.toml"), {"quick": True})
-    synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, alike)
+    synthetic.experiment("mlt-beside", tmp_path, alike)
     assert set(verdicts("mlt-beside", tmp_path).values()) == {"reproduced"}
     for path in tmp_path.rglob("flows.csv"):
         bands = max(link.bands for link in load_run(path.parent).plan.bottlenecks.values())
@@ -316,8 +309,7 @@ def test_who_gets_less_beside_mlt_is_found(tmp_path: Path) -> None:
 
 
 def test_a_worker_whose_gradients_hardly_count_is_found(tmp_path: Path) -> None:
-    specs = sweep.read(str(EXPERIMENTS / "ltp-uneven.toml"), {"quick": True})
-    synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, ideal)
+    synthetic.experiment("ltp-uneven", tmp_path, ideal)
     for share, verdict in ((0.8, "reproduced"), (0.1, "not reproduced")):
         for path in tmp_path.rglob("iterations.csv"):
             plan = load_run(path.parent).plan
@@ -334,6 +326,18 @@ def test_a_worker_whose_gradients_hardly_count_is_found(tmp_path: Path) -> None:
             )
             told.to_csv(path.parent / "messages.csv", index=False)
         assert verdicts("ltp-uneven", tmp_path)[the("ltp-uneven").SHARES] == verdict  # type: ignore[attr-defined]
+
+
+def all_learn(folder: Path, final: Callable[[Run], float], missing: int = 100) -> None:
+    """As if every job had learnt so well, and those not by TCP had missed so many bytes."""
+    for path in folder.rglob("iterations.csv"):
+        run = load_run(path.parent)
+        learnt(run, final(run), 0 if run.plan.jobs[0].by_tcp else missing)
+
+
+def lossy(final: float) -> Callable[[Run], float]:
+    """What all learn in the end that are not by TCP; with nothing missing it is 0.9."""
+    return lambda run: 0.9 if run.plan.jobs[0].by_tcp else final
 
 
 def learnt(run: Run, final: float, missing: int) -> None:
@@ -353,12 +357,8 @@ def test_a_switch_that_might_as_well_drop_anything_is_found(
     at_random: float, expected: tuple[Verdict, ...], tmp_path: Path
 ) -> None:
     figure: Any = the("mlt-accuracy")
-    specs = sweep.read(str(EXPERIMENTS / "mlt-accuracy.switch.toml"), {"iterations": 60})
-    synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, alike)
-    for path in tmp_path.rglob("iterations.csv"):
-        run = load_run(path.parent)
-        lossy = not run.plan.jobs[0].by_tcp
-        learnt(run, at_random if "tag=random" in run.system else 0.9, 300 if lossy else 0)
+    synthetic.experiment("mlt-accuracy.switch", tmp_path, alike, {"iterations": 60})
+    all_learn(tmp_path, lambda run: at_random if "tag=random" in run.system else 0.9, missing=300)
     found = figure._chosen(
         load_study(tmp_path, "mlt-accuracy"), pd.DataFrame(figure._emulated(load_study(tmp_path, "mlt-accuracy")))
     )
@@ -371,12 +371,8 @@ def test_a_dispersal_that_changes_nothing_is_found(plain: float, expected: tuple
     figure: Any = the("mlt-accuracy")
     system = ("reno", "mlt:parameters=whole", "mlt:parameters=whole,tolerance=0.3")
     for name in ("mlt-accuracy", "mlt-accuracy.dispersed"):
-        specs = sweep.read(str(EXPERIMENTS / f"{name}.toml"), {"iterations": 60, "system": system})
-        synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, alike)
-    for path in tmp_path.rglob("iterations.csv"):
-        run = load_run(path.parent)
-        lossy = not run.plan.jobs[0].by_tcp
-        learnt(run, 0.9 if trainings.dispersed(run) or not lossy else plain, 100 if lossy else 0)
+        synthetic.experiment(name, tmp_path, alike, {"iterations": 60, "system": system})
+    all_learn(tmp_path, lambda run: 0.9 if trainings.dispersed(run) else lossy(plain)(run))
     study = load_study(tmp_path, "mlt-accuracy")
     found = figure._dispersed(study, pd.DataFrame(figure._emulated(study)))
     assert found.verdict in expected, found
@@ -388,12 +384,8 @@ def test_a_training_that_learns_less_by_what_it_loses_is_found(
 ) -> None:
     figure: Any = the("mlt-accuracy")
     asked = {"iterations": 60, "system": ("reno", "mlt", "mlt:parameters=whole")}
-    specs = sweep.read(str(EXPERIMENTS / "mlt-accuracy.toml"), asked)
-    synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, alike)
-    for path in tmp_path.rglob("iterations.csv"):
-        run = load_run(path.parent)
-        lossy = not run.plan.jobs[0].by_tcp
-        learnt(run, final if "parameters" not in run.system and lossy else 0.9, 100 if lossy else 0)
+    synthetic.experiment("mlt-accuracy", tmp_path, alike, asked)
+    all_learn(tmp_path, lambda run: 0.9 if "parameters" in run.system else lossy(final)(run))
     study = load_study(tmp_path, "mlt-accuracy")
     found = figure._loop(study, pd.DataFrame(figure._emulated(study)))
     assert found.verdict in expected, found
@@ -405,13 +397,8 @@ def test_a_training_that_ends_lower_by_what_it_loses_is_found(
 ) -> None:
     figure: Any = the("mlt-accuracy")
     asked = {"iterations": 60, "system": ("reno", "mlt", "mlt:parameters=whole", "mlt:parameters=whole,tolerance=0.3")}
-    specs = sweep.read(str(EXPERIMENTS / "mlt-accuracy.toml"), asked)
-    synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, alike)
-    for path in tmp_path.rglob("iterations.csv"):
-        run = load_run(path.parent)
-        lossy = not run.plan.jobs[0].by_tcp
-        judged = run.system.endswith("parameters=whole")
-        learnt(run, final if judged else 0.5 if lossy else 0.9, 100 if lossy else 0)
+    synthetic.experiment("mlt-accuracy", tmp_path, alike, asked)
+    all_learn(tmp_path, lambda run: final if run.system.endswith("parameters=whole") else lossy(0.5)(run))
     study = load_study(tmp_path, "mlt-accuracy")
     found = figure._final(study, pd.DataFrame(figure._emulated(study)))
     assert found.verdict in expected and "tolerance=0.3" in found.measured, found
@@ -424,8 +411,7 @@ def test_mlt_that_takes_as_long_as_plain_tcp_is_found(tmp_path: Path) -> None:
         "mlt-speedup.workers",
         "mlt-speedup.many",
     ):  # the last two share a run
-        specs = sweep.read(str(EXPERIMENTS / f"{name}.toml"), {"quick": True})
-        synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, alike)
+        synthetic.experiment(name, tmp_path, alike)
     figure: Any = the("mlt-speedup")
     judged = verdicts("mlt-speedup", tmp_path)
     assert judged[figure.PLAINLY] in FAILS and judged[figure.ORDERED] in FAILS
@@ -438,8 +424,7 @@ def test_rings_and_sharded_models_that_mlt_does_not_help_are_found(
 ) -> None:
     """By points of the full set: the quick one has parameter servers alone."""
     for name, only in (("mlt-speedup", ".collective-ring."), ("mlt-speedup.fsdp", ".workers-4.")):
-        specs = [spec for spec in sweep.read(str(EXPERIMENTS / f"{name}.toml"), {}) if only in f"{spec.name}."]
-        synthetic.write([msgspec.structs.replace(spec, seeds=3, iterations=2) for spec in specs], tmp_path, times)
+        synthetic.experiment(name, tmp_path, times, {}, only=only, iterations=2)
     figure: Any = the("mlt-speedup")
     found = verdicts("mlt-speedup", tmp_path)
     assert {found[claim] for claim in (figure.RING, figure.FSDP)} <= set(expected), found
@@ -452,14 +437,11 @@ def test_rings_and_sharded_models_that_mlt_does_not_help_are_found(
 def test_each_headline_has_a_number_of_its_own(gain: float, mlt: Verdict, dlcp: Verdict, tmp_path: Path) -> None:
     """Of two seeds nothing is sure; beside TCP that sends a share it is told, too."""
     asked = {"quick": True, "system": ("dctcp", "dctcp:share=0.9", "mlt")}
-    specs = sweep.read(str(EXPERIMENTS / "mlt-speedup.toml"), asked)
     figure: Any = the("mlt-speedup")
     for seeds in (3, 2):
         folder = tmp_path / str(seeds)
-        synthetic.write(
-            [msgspec.structs.replace(spec, seeds=seeds) for spec in specs],
-            folder,
-            lambda one, _: 1.0 if one.system.label == "mlt" else gain,
+        synthetic.experiment(
+            "mlt-speedup", folder, lambda one, _: 1.0 if one.system.label == "mlt" else gain, asked, seeds=seeds
         )
         found = {finding.claim: finding for finding in figure.find(load_study(folder, "mlt-speedup"))}
         told = [found[claim] for claim in (figure.MOST, figure.MOST_OF_DLCP)]
@@ -474,11 +456,7 @@ def test_each_headline_has_a_number_of_its_own(gain: float, mlt: Verdict, dlcp: 
 def test_drops_that_gain_nothing_are_found(undropped: float, expected: tuple[Verdict, ...], tmp_path: Path) -> None:
     figure: Any = the("mlt-components")
     for name in ("mlt-components", "mlt-components.shallow"):
-        specs = sweep.read(str(EXPERIMENTS / f"{name}.toml"), {"quick": True})
-        synthetic.write(
-            [msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path,
-            lambda one, _: undropped if "bands=4," in one.system.label else 1.0,
-        )  # fmt: skip
+        synthetic.experiment(name, tmp_path, lambda one, _: undropped if "bands=4," in one.system.label else 1.0)
     assert verdicts("mlt-components", tmp_path)[figure.DROPS] in expected
     assert len(figure.draw(load_study(tmp_path, "mlt-components"), tmp_path / "drawn")) == 3
 
@@ -498,8 +476,7 @@ def test_parts_stand_beside_tcp_that_sends_as_much(
         "mlt:tolerance=0,spray=off", "mlt:spray=off", "mlt", "mlt:tolerance=0", "mlt:tolerance=0,bands=1",
         "mlt:tolerance=0,bands=1,spray=off",
     )  # fmt: skip
-    specs = sweep.read(str(EXPERIMENTS / "mlt-components.toml"), {"quick": True, "system": system})
-    synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, times)
+    synthetic.experiment("mlt-components", tmp_path, times, {"quick": True, "system": system})
     found = {finding.claim: finding.measured for finding in figure.find(load_study(tmp_path, "mlt-components"))}
     for said in figure.SHARES.values():
         told = found[figure.WHOLE].partition(f"{said}: ")[2].partition(";")[0]
@@ -525,12 +502,8 @@ def test_a_ring_that_learns_less_by_what_it_loses_is_found(
     final: float, expected: tuple[Verdict, ...], tmp_path: Path
 ) -> None:
     """And one that learns alike whatever its replicas copy, as in both cases here."""
-    specs = sweep.read(str(EXPERIMENTS / "mlt-ring.toml"), {"iterations": 60})
-    synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, alike)
-    for path in tmp_path.rglob("iterations.csv"):
-        run = load_run(path.parent)
-        lossy = not run.plan.jobs[0].by_tcp
-        learnt(run, final if lossy else 0.9, 100 if lossy else 0)
+    synthetic.experiment("mlt-ring", tmp_path, alike, {"iterations": 60})
+    all_learn(tmp_path, lossy(final))
     found, figure = verdicts("mlt-ring", tmp_path), the("mlt-ring")
     assert found[figure.ROUNDS] in expected  # type: ignore[attr-defined]
     assert found[figure.TOGETHER] in FAILS  # type: ignore[attr-defined]
@@ -539,13 +512,9 @@ def test_a_ring_that_learns_less_by_what_it_loses_is_found(
 
 def test_a_training_whose_gradients_are_gone_is_found(tmp_path: Path) -> None:
     """Nothing is learnt of what arrives; and next to nothing is missing."""
-    specs = sweep.read(str(EXPERIMENTS / "ltp-accuracy.toml"), {"quick": True})
-    synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, alike)
+    synthetic.experiment("ltp-accuracy", tmp_path, alike)
     for final, expected in ((0.1, {"not reproduced"}), (0.9, {"reproduced", "partly"})):
-        for path in tmp_path.rglob("iterations.csv"):
-            run = load_run(path.parent)
-            lossy = not run.plan.jobs[0].by_tcp
-            learnt(run, final if lossy else 0.9, 100 if lossy else 0)
+        all_learn(tmp_path, lossy(final))
         found = verdicts("ltp-accuracy", tmp_path)
         assert found[the("ltp-accuracy").ACCURACY] in expected  # type: ignore[attr-defined]
         if final < 0.5:
@@ -554,16 +523,27 @@ def test_a_training_whose_gradients_are_gone_is_found(tmp_path: Path) -> None:
 
 def test_a_tolerance_that_does_nothing_is_found(tmp_path: Path) -> None:
     """All systems take as long, and learn as well."""
-    specs = sweep.read(str(EXPERIMENTS / "mlt-phases.toml"), {"quick": True})
-    synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, alike)
-    for path in tmp_path.rglob("iterations.csv"):
-        run = load_run(path.parent)
-        learnt(run, 0.9, 0 if run.plan.jobs[0].by_tcp else 100)
+    synthetic.experiment("mlt-phases", tmp_path, alike)
+    all_learn(tmp_path, lossy(0.9))
     found = verdicts("mlt-phases", tmp_path)
     assert len(the("mlt-phases").draw(load_study(tmp_path, "mlt-phases"), tmp_path / "drawn")) == 3
     assert len(found) == 2 and set(found.values()) <= set(FAILS), found
 
 
+@pytest.fixture
+def small_task(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What is computed learns little, and fast; the trainings of this task are forgotten."""
+    monkeypatch.setattr(learning, "task", lambda: replace(TASK, every=2, rate=0.05))
+    monkeypatch.setattr(trainings, "ROUNDS", 80)
+    monkeypatch.setattr(gradient_masks, "PACKET_BYTES", 16)
+    for kept in (trainings.curve, trainings.rounds):
+        kept.cache_clear()
+    yield
+    for kept in (trainings.curve, trainings.rounds):
+        kept.cache_clear()
+
+
+@pytest.mark.usefixtures("small_task")
 @pytest.mark.parametrize(
     ("times", "missing", "fails", "holds"),
     [(thrice, 0, ("OptiReduce comes", "Losing"), ("With Hadamard",)),
@@ -571,22 +551,10 @@ def test_a_tolerance_that_does_nothing_is_found(tmp_path: Path) -> None:
      (a_third, 0, (), ("OptiReduce comes", "Losing", "With Hadamard"))],
 )  # fmt: skip
 def test_losses_that_cost_more_than_they_gain_are_found(
-    times: synthetic.Times,
-    missing: int,
-    fails: tuple[str, ...],
-    holds: tuple[str, ...],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    times: synthetic.Times, missing: int, fails: tuple[str, ...], holds: tuple[str, ...], tmp_path: Path
 ) -> None:
     """``missing``: workers of whose gradients nothing arrives; of the others a number."""
-    from testbed.models import learning  # noqa: PLC0415
-    from tests.unit.replay.test_learning import TASK  # noqa: PLC0415
-
-    monkeypatch.setattr(learning, "task", lambda: replace(TASK, every=2, rate=0.05))
-    monkeypatch.setattr(trainings, "ROUNDS", 60)
-    trainings.curve.cache_clear()
-    specs = sweep.read(str(EXPERIMENTS / "lossy.toml"), {"quick": True, "bytes": f"{TASK.bytes}B"})
-    synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, times)
+    synthetic.experiment("lossy", tmp_path, times, {"quick": True, "bytes": f"{TASK.bytes}B"})
     for path in tmp_path.rglob("iterations.csv"):
         run = load_run(path.parent)
         workers = len(run.plan.jobs[0].hosts)
@@ -615,7 +583,6 @@ def test_losses_that_cost_more_than_they_gain_are_found(
         rest = {name: value for name, value in columns.items() if name not in told[0]}
         pd.DataFrame(told).assign(**rest).to_csv(path.parent / "messages.csv", index=False)
     found = verdicts("lossy", tmp_path)
-    trainings.curve.cache_clear()
     assert {claim for claim, verdict in found.items() if verdict in FAILS} >= {
         claim for claim in found if claim.startswith(fails)
     }
@@ -624,25 +591,11 @@ def test_losses_that_cost_more_than_they_gain_are_found(
     }
 
 
-def forget() -> None:
-    """Trainings of another task."""
-    trainings.curve.cache_clear()
-    trainings.rounds.cache_clear()
-
-
+@pytest.mark.usefixtures("small_task")
 def test_parts_that_are_told_apart_by_name_alone_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from testbed.models import learning  # noqa: PLC0415
-    from tests.unit.replay.test_learning import TASK  # noqa: PLC0415
-
-    monkeypatch.setattr(learning, "task", lambda: replace(TASK, every=2, rate=0.05))
-    monkeypatch.setattr(trainings, "ROUNDS", 80)
-    monkeypatch.setattr(gradient_masks, "PACKET_BYTES", 16)
     monkeypatch.setattr(the("mlt-bounds"), "candidates", lambda _part: gradient_masks.anywhere)
-    forget()
-    specs = sweep.read(str(EXPERIMENTS / "mlt-bounds.toml"), {"quick": True, "bytes": f"{TASK.bytes}B"})
-    synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, alike)
+    synthetic.experiment("mlt-bounds", tmp_path, alike, {"quick": True, "bytes": f"{TASK.bytes}B"})
     found = verdicts("mlt-bounds", tmp_path)
-    forget()
     assert len(found) == 3 and set(found.values()) <= set(FAILS), found
 
 
@@ -664,6 +617,7 @@ def test_a_bound_that_other_seeds_would_turn_round_is_found(
     assert found.verdict == expected and found.interval is not None
 
 
+@pytest.mark.usefixtures("small_task")
 @pytest.mark.parametrize(
     ("rule", "candidates", "fails"),
     [("selective", lambda magnitudes: np.argsort(magnitudes)[-(len(magnitudes) // 4) :], "Selective"), ("random", lambda magnitudes: np.arange(0), "Random")],
@@ -672,21 +626,11 @@ def test_rules_that_do_something_else_are_found(
     rule: str, candidates: gradient_masks.Candidates, fails: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Drops of what matters most, and a loss that takes nothing."""
-    from testbed.models import learning  # noqa: PLC0415
-    from tests.unit.replay.test_learning import TASK  # noqa: PLC0415
-
-    monkeypatch.setattr(learning, "task", lambda: replace(TASK, every=2, rate=0.05))
-    monkeypatch.setattr(trainings, "ROUNDS", 80)
-    monkeypatch.setattr(gradient_masks, "PACKET_BYTES", 16)
     figure: Any = the("mlt-accuracy")
     monkeypatch.setitem(figure.RULES, rule, candidates)
-    forget()
-    specs = sweep.read(str(EXPERIMENTS / "mlt-accuracy.toml"), {"quick": True, "system": ("reno",)})
-    synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, alike)
-    for path in tmp_path.rglob("iterations.csv"):
-        learnt(load_run(path.parent), 0.9, 0)
+    synthetic.experiment("mlt-accuracy", tmp_path, alike, {"quick": True, "system": ("reno",)})
+    all_learn(tmp_path, lossy(0.9), missing=0)
     found = verdicts("mlt-accuracy", tmp_path)
-    forget()
     assert {claim: verdict in FAILS for claim, verdict in found.items() if claim.startswith(fails)} == {
         claim: True for claim in found if claim.startswith(fails)
     }, found
@@ -698,12 +642,8 @@ def test_rules_that_do_something_else_are_found(
      (slower, "In its region the twin's gain", "not reproduced"), (eight_later, "In its region the twin's jobs", "not reproduced")],
 )  # fmt: skip
 def test_a_twin_that_is_wrong_is_found(twins: synthetic.Times, begins: str, expected: str, tmp_path: Path) -> None:
-    for file, times in (
-        ("twin.toml", settled_at_six),
-        ("twin/twin.flow.toml", settled_at_six if twins is ideal else twins),
-    ):
-        specs = sweep.read(str(EXPERIMENTS / file), {"quick": True})
-        synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, times)
+    synthetic.experiment("twin", tmp_path, settled_at_six)
+    synthetic.experiment("twin/twin.flow", tmp_path, settled_at_six if twins is ideal else twins)
     for path in tmp_path.glob("twin.flow.*/**/manifest.json"):
         told = msgspec.structs.replace(load_run(path.parent).manifest, clock="model", substrate="flow")
         path.write_bytes(documents.encode(told))
@@ -719,8 +659,7 @@ def test_every_claim_says_on_what_it_fails(figure: figures.Figure, tmp_path: Pat
 
 
 def test_claims_are_a_table(tmp_path: Path) -> None:
-    specs = sweep.read(str(EXPERIMENTS / "partial.toml"), {"quick": True})
-    synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, harm)
+    synthetic.experiment("partial", tmp_path, harm)
     section = sections.one(the("partial"), tmp_path, tmp_path / "out")
     chapter = chapters.of(section, tmp_path, tmp_path)
     table = claims.table([chapter])

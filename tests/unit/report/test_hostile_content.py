@@ -16,10 +16,8 @@ import pytest
 from testbed.cli import main, run, sweep
 from testbed.core.runs.load import TABLES, load_experiment
 from testbed.report import agreement, document, drawing, figures, rerun_command, sections, style
-from testbed.spec import sweep as points
 from tests.support import synthetic
 
-ROOT = Path(__file__).parents[3]
 EVIL = "\x1b]0;owned\x07<script>alert(1)</script>|```[/nope]$\\frac{$"
 PROGRAM = ["run.py", "--job", "cmd:sh -c 'rm x'", "--out", "/etc"]
 
@@ -30,8 +28,7 @@ pytestmark = pytest.mark.xdist_group("hostile")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two seeds of the first figure, whose manifests say what nobody should repeat."""
     folder = tmp_path_factory.mktemp("foreign") / "results"
-    specs = points.read(str(ROOT / "experiments/interleaving.toml"), {"quick": True, "seeds": 2, "iterations": 12})
-    synthetic.write(specs, folder, lambda plan, i: 1.4 if plan.system.role != "treatment" else 1.0)
+    synthetic.experiment("interleaving", folder, synthetic.gains, seeds=2, iterations=12)
     for path in folder.rglob("manifest.json"):
         manifest = json.loads(path.read_text())
         manifest |= {"command": PROGRAM, "kernel": EVIL, "python": EVIL, "backend": EVIL}

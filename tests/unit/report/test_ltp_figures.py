@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,10 +12,8 @@ from analysis.ltp import ltp_accuracy, ltp_incast, ltp_loss
 from testbed.core.runs.plan import Plan
 from testbed.report import phases
 from testbed.report.study import load_study
-from testbed.spec import sweep
 from tests.support import synthetic
 
-EXPERIMENTS = Path(__file__).parents[3] / "experiments"
 SYSTEMS = ("reno", "mltcp_reno", "reno:close=0.8", "reno:share=0.5", "ltp", "ltp:fraction=1")
 
 
@@ -37,8 +34,7 @@ def the_less_the_sooner(one: Plan, _iteration: int) -> float:
 
 def test_what_goes_without_a_part_is_no_stock_tcp(tmp_path: Path) -> None:
     """LTP gains over the one, not over the other, and the finding says both."""
-    specs = sweep.read(str(EXPERIMENTS / "ltp-incast.toml"), {"quick": True, "system": SYSTEMS})
-    synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, the_less_the_sooner)
+    synthetic.experiment("ltp-incast", tmp_path, the_less_the_sooner, {"quick": True, "system": SYSTEMS})
     study = load_study(tmp_path, "ltp-incast")
     rows = phases.table(study)
     assert phases.tcp(rows) == ["reno"]
@@ -56,10 +52,8 @@ def test_what_goes_without_a_part_is_no_stock_tcp(tmp_path: Path) -> None:
 def test_the_claim_names_the_best_baseline_and_the_largest_gain_over_each(tmp_path: Path) -> None:
     """Reno takes thrice as long as LTP, BBR a little longer, and LTP that delivers everything a little longer than it."""
     lasts = {"reno": 3.0, "bbr": 1.3, "mltcp_reno": 2.0, "reno:share=0.8": 2.5, "ltp": 1.0, "ltp:fraction=1": 1.1}
-    specs = sweep.read(str(EXPERIMENTS / "ltp-loss.toml"), {"quick": True, "system": tuple(lasts)})
-    synthetic.write(
-        [msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, lambda one, _: lasts[one.system.label]
-    )
+    asked = {"quick": True, "system": tuple(lasts)}
+    synthetic.experiment("ltp-loss", tmp_path, lambda one, _: lasts[one.system.label], asked)
     found = {one.claim: one for one in ltp_loss.find(load_study(tmp_path, "ltp-loss"))}[ltp_loss.CLAIM]
     assert found.unit.startswith("× as fast as reno, 1.30× as fast as bbr, the best there; ")
     assert "3.00 (3.00–3.00)× over reno and 1.30 (1.30–1.30)× over bbr, the best there," in found.measured
@@ -74,11 +68,9 @@ def test_the_claim_names_the_best_baseline_and_the_largest_gain_over_each(tmp_pa
 
 def test_a_millisecond_is_short_and_a_small_timeout_is_said(tmp_path: Path) -> None:
     lasts = {"reno": 1.5, "ltp": 1.0}
+    asked, only = {"system": tuple(lasts)}, "rate-1gbit.delay-500us"
     for name in ("ltp-loss.short", "ltp-loss"):
-        specs = sweep.read(str(EXPERIMENTS / f"{name}.toml"), {"system": tuple(lasts)})
-        there = [spec for spec in specs if "rate-1gbit.delay-500us" in spec.name]
-        few = [msgspec.structs.replace(spec, seeds=3) for spec in there]
-        synthetic.write(few, tmp_path, lambda one, _: lasts[one.system.label])
+        synthetic.experiment(name, tmp_path, lambda one, _: lasts[one.system.label], asked, only=only)
     found = {one.claim: one for one in ltp_loss.find(load_study(tmp_path, "ltp-loss"))}[ltp_loss.SHORT]
     assert found.verdict == "reproduced"
     assert "1 ms, 1 % loss);" in found.measured and "1 ms, 1 % loss, least timeout 5 ms)" in found.measured

@@ -13,7 +13,6 @@ import pytest
 
 from testbed.cli import main
 from testbed.report import chapters, figures, rerun_command, sections, study
-from testbed.spec import sweep
 from tests.support import synthetic
 
 ROOT = Path(__file__).parents[3]
@@ -27,8 +26,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Invented runs of two figures."""
     folder = tmp_path_factory.mktemp("figures") / "results"
     for name in FILES:
-        specs = sweep.read(str(ROOT / f"experiments/{name}.toml"), {"quick": True, "seeds": 2, "iterations": 12})
-        synthetic.write(specs, folder, lambda plan, i: 1.4 if plan.system.role != "treatment" else 1.0)
+        synthetic.experiment(name, folder, synthetic.gains, seeds=2, iterations=12)
     return folder
 
 

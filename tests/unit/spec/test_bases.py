@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
-
 from testbed.core.runs.plan import Plan
 from testbed.report import chapters, figures, sections
-from testbed.spec import sweep
 from tests.support import synthetic
 
-PARTIAL = Path(__file__).parents[3] / "experiments" / "partial.toml"
 FOUR = ("reno", "mltcp_reno", "cubic", "mltcp_cubic")
 
 
@@ -20,8 +16,7 @@ def only_reno_gains(one: Plan, _iteration: int) -> float:
 
 
 def test_each_base_has_a_verdict_and_a_drawing_of_its_own(tmp_path: Path) -> None:
-    specs = sweep.read(str(PARTIAL), {"quick": True})
-    synthetic.write([msgspec.structs.replace(one, system=FOUR, seeds=3) for one in specs], tmp_path, only_reno_gains)
+    synthetic.experiment("partial", tmp_path, only_reno_gains, system=FOUR)
     figure = next(one for one in figures.every() if one.ID == "partial")
     section = sections.one(figure, tmp_path, tmp_path / "out")
     assert not section.problems
@@ -34,8 +29,7 @@ def test_each_base_has_a_verdict_and_a_drawing_of_its_own(tmp_path: Path) -> Non
 
 
 def test_one_base_is_drawn_as_ever(tmp_path: Path) -> None:
-    specs = sweep.read(str(PARTIAL), {"quick": True})
-    synthetic.write([msgspec.structs.replace(one, seeds=3) for one in specs], tmp_path, only_reno_gains)
+    synthetic.experiment("partial", tmp_path, only_reno_gains)
     figure = next(one for one in figures.every() if one.ID == "partial")
     (finding,) = sections.one(figure, tmp_path, tmp_path / "out").findings
     assert "Base:" not in finding.claim
@@ -43,8 +37,7 @@ def test_one_base_is_drawn_as_ever(tmp_path: Path) -> None:
 
 def test_a_base_may_have_a_file_of_its_own_and_that_of_most_runs_comes_first(tmp_path: Path) -> None:
     for name, seeds in (("fairness", 3), ("fairness.cubic", 2), ("fairness.dcqcn", 2)):
-        specs = sweep.read(str(PARTIAL.with_name(f"{name}.toml")), {"quick": True})
-        synthetic.write([msgspec.structs.replace(one, seeds=seeds) for one in specs], tmp_path, only_reno_gains)
+        synthetic.experiment(name, tmp_path, only_reno_gains, seeds=seeds)
     figure = next(one for one in figures.every() if one.ID == "fairness")
     section = sections.one(figure, tmp_path, tmp_path / "out")
     assert not section.problems

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -48,8 +47,7 @@ def the(id: str) -> figures.Figure:
 
 
 def study(id: str, folder: Path, times: synthetic.Times) -> Study:
-    specs = sweep.read(str(EXPERIMENTS / f"{id}.toml"), {"quick": True})
-    synthetic.write([msgspec.structs.replace(one, seeds=3) for one in specs], folder, times)
+    synthetic.experiment(id, folder, times)
     return load_study(folder, id)
 
 
