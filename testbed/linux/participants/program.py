@@ -15,7 +15,7 @@ import socket
 import sys
 import threading
 from dataclasses import asdict
-from typing import Any, NoReturn
+from typing import Any
 
 from pyroute2.netlink.diag import DiagSocket
 
@@ -25,6 +25,7 @@ from testbed.core.runs.plan import JobPlan, Plan
 from testbed.linux import netns
 from testbed.linux.network import Network
 from testbed.linux.participants.child import Child
+from testbed.linux.participants.participant import Participant
 from testbed.traces.recording import MESSAGES, MTU, TRANSPORT
 from testbed.transports import Connection
 
@@ -77,7 +78,7 @@ class _Tail:
         """It ends when the last that may speak has ended."""
 
 
-class Program:
+class Program(Participant):
     """One rank of a real program; it talks as a replay does."""
 
     def __init__(
@@ -85,10 +86,7 @@ class Program:
         mtu: int = 1500, messages: str = "rounds",
     ) -> None:  # fmt: skip
         assert job.program is not None
-        self.job, self.rank, self.host = job.job, rank, job.hosts[rank]
-        self.what = f"worker {rank} of job {job.job} ({job.trace}) on host {self.host}"
-        self.flows: list[Connection] = []
-        self.counters: int | None = None
+        super().__init__(job, rank)
         self._plan, self._network, self._congestion_control = job, network, congestion_control
         self._start_ns = 0
         self._mtu, self._messages = mtu, messages
@@ -127,23 +125,8 @@ class Program:
     def grant(self) -> None:
         """It never asks."""
 
-    def fileno(self) -> int:
-        return self._child.fileno()
-
     def lines(self) -> list[Any]:
         return [told for line in self._child.lines() if (told := self._translated(line)) is not None]
-
-    def was_killed(self) -> bool:
-        return self._child.was_killed()
-
-    def died(self) -> NoReturn:
-        self._child.died()
-
-    def kill(self) -> None:
-        self._child.kill()
-
-    def close(self) -> None:
-        self._child.close()
 
     def _translated(self, line: Any) -> Any:
         """As a replay would say it; None: it belongs to the next one."""

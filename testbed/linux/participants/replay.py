@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sysconfig
-from typing import Any, NoReturn
 
 import msgspec
 
@@ -13,8 +12,9 @@ from testbed.core.environment import PACKAGES
 from testbed.core.runs.plan import JobPlan
 from testbed.linux.network import Network
 from testbed.linux.participants.child import Child, Module
+from testbed.linux.participants.participant import Participant
 from testbed.networks import spraying
-from testbed.transports import COUNTERS_BYTES, Connection
+from testbed.transports import COUNTERS_BYTES
 
 WITH_LIBRARIES = {"PYTHONPATH": os.pathsep.join([PACKAGES, sysconfig.get_path("purelib")])}
 
@@ -24,7 +24,7 @@ def mark(job: int) -> int:
     return job + 1
 
 
-class Replay:
+class Replay(Participant):
     """One rank of a replayed job."""
 
     def __init__(
@@ -37,10 +37,7 @@ class Replay:
         ``paths``: addresses of each host. ``queue_bytes``: what waits at most before its host's interface. ``replicas``: a file in
         memory for the parameters of all ranks, where they learn in a ring.
         """
-        self.job, self.rank, self.host = job.job, rank, job.hosts[rank]
-        self.what = f"worker {rank} of job {job.job} on host {self.host}"
-        self.flows: list[Connection] = []
-        self.counters: int | None = None  # a file in memory where a transport keeps what the sampler reads
+        super().__init__(job, rank)
         if not job.by_tcp:
             self.counters = os.memfd_create("counters")
             os.ftruncate(self.counters, COUNTERS_BYTES * job.channels)
@@ -78,23 +75,8 @@ class Replay:
     def grant(self) -> None:
         self._child.tell({"granted": 1})
 
-    def fileno(self) -> int:
-        return self._child.fileno()
-
-    def lines(self) -> list[Any]:
-        return self._child.lines()
-
-    def was_killed(self) -> bool:
-        return self._child.was_killed()
-
-    def died(self) -> NoReturn:
-        self._child.died()
-
-    def kill(self) -> None:
-        self._child.kill()
-
     def close(self) -> None:
-        self._child.close()
+        super().close()
         if self.counters is not None:
             os.close(self.counters)
             self.counters = None
