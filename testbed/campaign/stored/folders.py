@@ -28,6 +28,8 @@ from testbed.planning.plan import Planned
 from testbed.spec import files
 
 Again = Literal["never", "changed", "always"]  # which runs that are there are run again
+# Run directories of an experiment, and those of jobs alone; below one more folder each where job schedulers are compared.
+TOGETHER, ALONE = ("*/[0-9]*", "*/*/[0-9]*"), ("isolated/*/*/[0-9]*", "*/isolated/*/*/[0-9]*")
 MOST_TOLD = 5  # runs that a message names
 Substrates = Callable[[Wanted], Sequence[Substrate]]  # where a run may go
 
@@ -108,17 +110,13 @@ def stored(experiment: Path) -> Asked | None:
 
 def _runs(experiment: Path) -> Iterator[Path]:
     """The folders of its runs, those of jobs alone last."""
-    for pattern in ("*/[0-9]*", "*/*/[0-9]*", "isolated/*/*/[0-9]*", "*/isolated/*/*/[0-9]*"):
+    for pattern in (*TOGETHER, *ALONE):
         for manifest in sorted(experiment.glob(f"{pattern}/manifest.json")):
             yield manifest.parent
 
 
-def _seeds(experiment: Path) -> set[int]:
-    found = {
-        path.parent.name
-        for pattern in ("*/[0-9]*", "*/*/[0-9]*")
-        for path in experiment.glob(f"{pattern}/manifest.json")
-    }
+def _seeds(experiment: Path, patterns: Sequence[str]) -> set[int]:
+    found = {path.parent.name for pattern in patterns for path in experiment.glob(f"{pattern}/manifest.json")}
     return {int(name) for name in found if name.isdecimal()}
 
 
@@ -216,7 +214,7 @@ def _without_repeating(each: Planned, out: Path) -> tuple[Planned, list[Wanted]]
         return each, []
     kept: dict[Path, plan.Isolated] = {}
     runs: dict[Path, Wanted] = {}
-    for seed in sorted(_isolated_seeds(out / scenario.experiment)):
+    for seed in sorted(_seeds(out / scenario.experiment, ALONE)):
         try:
             other, its = plan.of_seed(scenario, seed)
         except RequestError:  # no request leads to it
@@ -232,21 +230,12 @@ def _without_repeating(each: Planned, out: Path) -> tuple[Planned, list[Wanted]]
     return (scenario, rest), [*runs.values()] if len(rest) < len(plans) else []
 
 
-def _isolated_seeds(experiment: Path) -> set[int]:
-    found = {
-        path.parent.name
-        for pattern in ("isolated/*/*/[0-9]*", "*/isolated/*/*/[0-9]*")
-        for path in experiment.glob(f"{pattern}/manifest.json")
-    }
-    return {int(name) for name in found if name.isdecimal()}
-
-
 def _beside(each: Planned, out: Path) -> list[Wanted]:
     """The runs of other seeds than those asked for, as far as all of a seed's are there."""
     scenario, plans = each
     experiment = out / scenario.experiment
     found: list[Wanted] = []
-    for seed in sorted(_seeds(experiment) - {own.seed for own in plans}):
+    for seed in sorted(_seeds(experiment, TOGETHER) - {own.seed for own in plans}):
         try:
             other, its = plan.of_seed(scenario, seed)
         except RequestError:  # no request leads to it
