@@ -19,7 +19,6 @@ import shutil
 import signal
 import stat
 import subprocess
-import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -27,6 +26,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from testbed.core import folders
 from testbed.core.environment import ROOT, cache_folder
 from testbed.core.errors import MachineError, RequestError, TestbedError
 from testbed.linux.loading import bpfsys
@@ -153,14 +153,7 @@ def _keep(path: Path, content: bytes) -> None:
     if os.geteuid() == 0 and not _is_roots(path.parent.absolute()):
         return  # with `sudo -E`, the home of somebody else
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as aside:
-        try:
-            aside.write(content)
-            aside.flush()
-            os.rename(aside.name, path)
-        except BaseException:
-            os.unlink(aside.name)
-            raise
+    folders.put(path, content)
 
 
 def _is_roots(folder: Path) -> bool:
