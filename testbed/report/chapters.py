@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from math import inf, isinf
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -29,6 +30,7 @@ from testbed.report.sections import Section
 VERSION = 1
 NEVER = "inf"  # JSON has no infinity
 USUAL_PAPER = "MLTCP"
+SAME = ("claim", "source", "measured", "unit", "seeds", "verdict", "reason", "control")  # of a `Finding` and a `Claim`
 
 
 class Link(msgspec.Struct, frozen=True):
@@ -168,17 +170,11 @@ def _place(id: str, figures: Path) -> Path:
 
 def _claim(finding: Finding, here: Path) -> Claim:
     ends = finding.interval
+    same: dict[str, Any] = {name: getattr(finding, name) for name in SAME}
     return Claim(
-        claim=finding.claim,
-        source=finding.source,
-        measured=finding.measured,
+        **same,
         kept_value=_number(finding.value),
-        unit=finding.unit,
         interval=None if ends is None else (_number(ends[0]) or 0.0, _number(ends[1]) or 0.0),
-        seeds=finding.seeds,
-        verdict=finding.verdict,
-        reason=finding.reason,
-        control=finding.control,
         runs=len(finding.runs),
         stalls=stalls.of(finding.runs),
         suspects=suspects.of(finding.runs),
