@@ -20,11 +20,10 @@ QOPT = struct.Struct(f"=i{PRIORITIES}s")  # struct tc_prio_qopt
 
 
 @dataclass(frozen=True)
-class Prio(Leaf):
+class _Bands(Leaf):
     """``bands``, highest first; a packet that no filter takes goes into the last."""
 
-    kind: ClassVar[str] = "prio"
-    bands: tuple[Fifo | Red, ...]
+    bands: tuple[Fifo | Red | Htb, ...]
     classify: tuple[Classify, ...]
 
     @property
@@ -35,15 +34,22 @@ class Prio(Leaf):
     def buffer_bytes(self) -> int:
         return max(band.buffer_bytes for band in self.bands)
 
+    def filters(self, major: int) -> Iterable[Tc]:
+        return rules.filters(self.classify, len(self.bands), major)
+
+
+@dataclass(frozen=True)
+class Prio(_Bands):
+    """Bands that the kernel has."""
+
+    kind: ClassVar[str] = "prio"
+
     @property
     def _last(self) -> bytes:
         return bytes([len(self.bands) - 1] * PRIORITIES)
 
     def options(self) -> bytes:
         return QOPT.pack(len(self.bands), self._last)
-
-    def filters(self, major: int) -> Iterable[Tc]:
-        return rules.filters(self.classify, len(self.bands), major)
 
     def asked(self, major: int) -> dict[str, Any]:
         count = len(self.bands)
@@ -64,25 +70,15 @@ BURST_BYTES, QUANTUM_BYTES = 1 << 20, 60_000
 
 
 @dataclass(frozen=True)
-class Htb(Leaf):
+class Htb(_Bands):
     """As `Prio`; ``plenty`` (bytes a second) is more than can arrive."""
 
     kind: ClassVar[str] = "htb"
-    bands: tuple[Fifo | Red | Htb, ...]
-    classify: tuple[Classify, ...]
     plenty: int
 
     def __post_init__(self) -> None:
         if len(self.bands) > HTB_LEVELS:
             raise ValueError(f"HTB tells {HTB_LEVELS} levels of priority apart, not {len(self.bands)}")
-
-    @property
-    def children(self) -> Mapping[int, Queue]:
-        return dict(enumerate(self.bands, 1))
-
-    @property
-    def buffer_bytes(self) -> int:
-        return max(band.buffer_bytes for band in self.bands)
 
     def options(self) -> bytes:
         return attribute(TCA_HTB_INIT, GLOB.pack(HTB_VERSION, RATE_TO_QUANTUM, len(self.bands), 0, 0))
@@ -96,9 +92,6 @@ class Htb(Leaf):
             bucket = self._bucket
             parms = ratespec(self.plenty) * 2 + CLASS.pack(bucket, bucket, QUANTUM_BYTES, 0, level)
             yield Tc("class", self.kind, handle(major, level + 1), handle(major), attribute(TCA_HTB_PARMS, parms))
-
-    def filters(self, major: int) -> Iterable[Tc]:
-        return rules.filters(self.classify, len(self.bands), major)
 
     def asked(self, major: int) -> dict[str, Any]:
         each = {
