@@ -12,9 +12,11 @@ from typing import Any, Protocol
 
 from testbed.core.errors import TestbedError
 from testbed.core.runs.manifest import ReadBack
-from testbed.core.runs.plan import CongestionControl
+from testbed.core.runs.plan import CongestionControl, Marking
 from testbed.linux.kernel import Addressing, Kernel
 from testbed.linux.queues import turns
+from testbed.linux.queues.rates import U32
+from testbed.linux.queues.setting import Queues
 from testbed.linux.queues.tree import matches
 
 
@@ -52,6 +54,7 @@ KERNEL = "kernel"  # where a setting is that holds in all namespaces
 ADDRESSES, MTU = "addresses, neighbours and routes", "mtu, up"
 DEFAULT_CC = "net.ipv4.tcp_congestion_control"
 OFFLOADS = ("tso", "gso", "gro")
+PHANTOM = "phantom"
 FIRST_TABLE = 1000  # of routes by which packets go in turn
 
 
@@ -164,6 +167,46 @@ def offloads_off(node: str, device: str) -> Setting:
         device, "offloads", dict.fromkeys(OFFLOADS, False), "TSO, GSO and GRO off",
         lambda kernel: kernel.set_offloads(node, device, on=False),
         lambda kernel: kernel.offloads(node, device),
+    )  # fmt: skip
+
+
+def behind(device: str, queues: Queues) -> Setting:
+    """What delays and loses behind a shaper: where the packets arrive at ``device``, before anybody there sees them (an ``ifb``).
+
+    One interface cannot shape and delay: what waits in netem would not count as the queue.
+    """
+    node, between = queues.node, queues.device
+
+    def apply(kernel: Kernel) -> None:
+        kernel.lead_through(node, device, between)
+        queues.apply(kernel)
+
+    return Setting(
+        device, "netem behind the shaper", {**queues.asked, "through": between}, f"{queues.line}, behind the shaper", apply,
+        lambda kernel: {**queues.read(kernel), "through": kernel.led_through(node, device)},
+    )  # fmt: skip
+
+
+def phantom_queue(
+    node: str, device: str, rate_bps: int, burst_bytes: int, buffer_bytes: int, marking: Marking
+) -> Setting:  # fmt: skip
+    """Marking where the kernel has no RED: a phantom queue in eBPF, in front of the shaper with this rate, bucket and buffer.
+
+    A classifier at the bottleneck's egress (`testbed.linux.loading.classifier`) computes how long the queue behind it is at this
+    instant and sets CE by RED's rule (kernel/bpf/phantom.bpf.c). It ends with the interface it hangs on.
+    """
+    constants = {
+        "rate_bps": rate_bps, "burst_bytes": burst_bytes, "limit_bytes": buffer_bytes, "min_bytes": marking.min_bytes,
+        "max_bytes": marking.max_bytes, "probability": round(marking.probability * U32),
+    }  # fmt: skip
+    line = (
+        f"mark by a phantom queue in eBPF: from {marking.min_bytes} B, from {marking.max_bytes} B with "
+        f"{marking.probability:.4%}, as at {rate_bps} bit/s"
+    )
+    return Setting(
+        device, "phantom queue", {"filter": PHANTOM, **constants}, line,
+        lambda kernel: kernel.classify(node, device, PHANTOM, constants),
+        lambda kernel: kernel.classified(node, device, constants),
     )  # fmt: skip
 
 

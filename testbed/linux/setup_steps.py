@@ -22,17 +22,17 @@ from testbed.linux.queues.classify import Classify, Dscp, PureAcks
 from testbed.linux.queues.fifo import Fifo
 from testbed.linux.queues.fq import Fq
 from testbed.linux.queues.netem import Netem
-from testbed.linux.queues.phantom import PhantomQueue
 from testbed.linux.queues.prio import HTB_LEVELS, Htb, Prio
 from testbed.linux.queues.rates import bucket_bytes
 from testbed.linux.queues.red import Red
-from testbed.linux.queues.setting import Behind, Nic, Queues
+from testbed.linux.queues.setting import Nic, Queues
 from testbed.linux.queues.tbf import Tbf
 from testbed.linux.settings import (
     KERNEL,
     MTU,
     Change,
     addressed,
+    behind,
     default,
     frame_by_frame,
     mtu,
@@ -40,6 +40,7 @@ from testbed.linux.settings import (
     packet_spraying,
     path_addresses,
     path_routes,
+    phantom_queue,
     register,
     sysctl,
 )
@@ -293,7 +294,7 @@ def _queues(plan: Plan, features: Features, topo: Topo, ends: list[Interface]) -
         if link := plan.bottlenecks.get(end.link):
             bucket = bucket_bytes(link.rate_bps, link.mtu, real_time=features.clock == "real")
             if link.marking and not features.red:
-                yield PhantomQueue(end.node, end.device, link.rate_bps, bucket, link.buffer_bytes, link.marking)
+                yield phantom_queue(end.node, end.device, link.rate_bps, bucket, link.buffer_bytes, link.marking)
             here = link if topo.isRouter(end.node) else _at_a_host(link)
             yield Queues(end.node, end.device, end.link, shaper(here, bucket, features))
         if wire := plan.wires.get(end.link):
@@ -303,7 +304,7 @@ def _queues(plan: Plan, features: Features, topo: Topo, ends: list[Interface]) -
             if end.link in plan.bottlenecks or not topo.isRouter(end.node):
                 device = arrives[end.link].device
                 between = f"ifb-{device.rpartition('-')[2]}"
-                yield Behind(device, Queues(end.there, between, end.link, root))
+                yield behind(device, Queues(end.there, between, end.link, root))
             else:
                 yield Queues(end.node, end.device, end.link, root)
 

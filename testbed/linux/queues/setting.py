@@ -77,40 +77,6 @@ class Nic(Queues):
         return f"NIC of {self.root.rate_bps} bit/s behind {waits}"
 
 
-@dataclass(frozen=True)
-class Behind:
-    """What delays and loses behind a shaper: where the packets arrive, before anybody there sees them (an ``ifb``).
-
-    One interface cannot shape and delay: what waits in netem would not count as the queue.
-    """
-
-    device: str  # where they arrive
-    queues: Queues  # of the device in between
-
-    @property
-    def where(self) -> str:
-        return self.device
-
-    @property
-    def what(self) -> str:
-        return "netem behind the shaper"
-
-    @property
-    def asked(self) -> dict[str, Any]:
-        return {**self.queues.asked, "through": self.queues.device}
-
-    @property
-    def line(self) -> str:
-        return f"{self.queues.line}, behind the shaper"
-
-    def apply(self, kernel: Kernel) -> None:
-        kernel.lead_through(self.queues.node, self.device, self.queues.device)
-        self.queues.apply(kernel)
-
-    def read(self, kernel: Kernel) -> dict[str, Any]:
-        return {**self.queues.read(kernel), "through": kernel.led_through(self.queues.node, self.device)}
-
-
 def described(link: str, root: Tbf | Netem) -> str:
     """In words."""
     if isinstance(root, Netem):

@@ -27,10 +27,10 @@ from testbed.linux.queues.netem import Netem
 from testbed.linux.queues.prio import Htb, Prio
 from testbed.linux.queues.rates import ticks
 from testbed.linux.queues.red import Red
-from testbed.linux.queues.setting import Behind, Nic, Queues
+from testbed.linux.queues.setting import Nic, Queues
 from testbed.linux.queues.tbf import Tbf
 from testbed.linux.rtnetlink import Tc
-from testbed.linux.settings import packet_spraying
+from testbed.linux.settings import behind, packet_spraying
 from testbed.planning.plan import plans, resolve
 from testbed.transports import ltp
 
@@ -333,7 +333,7 @@ def test_a_kernel_that_rounds_otherwise_stops_the_run(root: Tbf | Netem, change:
 
 
 def test_what_arrives_must_be_led_through_the_device_that_delays(monkeypatch: pytest.MonkeyPatch) -> None:
-    setting = Behind("s1-eth0", Queues("s1", "ifb-eth0", "h1-s1", TREES[4]))
+    setting = behind("s1-eth0", Queues("s1", "ifb-eth0", "h1-s1", TREES[4]))
     ((row),) = settings.apply_all([setting], Recording())
     assert row.value == setting.asked and setting.asked["through"] == "ifb-eth0"
     monkeypatch.setattr(Recording, "led_through", lambda *_: "")
