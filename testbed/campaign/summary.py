@@ -137,8 +137,6 @@ def _result(experiment: Experiment, taken: _Taken, base: _Taken) -> Result:
     ]
     known = [float(each.mean()) for each in alone if each is not None]
     ideals = [job.ideal_s for job in runs[0].jobs if job.ideal_s is not None]
-    calm = _undisturbed(runs)
-    gains = _gains(taken, base)
     return Result(
         system=runs[0].system,
         scheduler=runs[0].plan.scheduler,
@@ -166,13 +164,8 @@ def _result(experiment: Experiment, taken: _Taken, base: _Taken) -> Result:
             if taken.knows(job.job) and base.knows(job.job)
         ),
         verdicts=tuple(run.verdict.verdict for run in runs),
-        disturbed_iterations=msgspec.UNSET if calm is None else calm.disturbed_iterations,
-        undisturbed_mean_s=msgspec.UNSET if calm is None else calm.mean_s,
-        undisturbed_last10_mean_s=msgspec.UNSET if calm is None else calm.last10_mean_s,
-        speedup_mean=gains.mean,
-        speedup_mean_ci95=gains.mean_ci95,
-        speedup_p99=gains.p99,
-        speedup_p99_ci95=gains.p99_ci95,
+        **_undisturbed(runs),
+        **_gains(taken, base),
         delivered=_mean(metrics.delivered(run.messages) for run in runs),
         important_fraction=_important_fraction(runs),
         conclusion=None,
@@ -229,31 +222,21 @@ def _schedule(runs: Sequence[Run], alone: Sequence[pd.Series[float] | None]) -> 
     )
 
 
-@dataclass(frozen=True)
-class _Calm:
-    """Without the iterations that the machine disturbed; None where none are left."""
-
-    disturbed_iterations: int
-    mean_s: float | None
-    last10_mean_s: float | None
-
-
-def _undisturbed(runs: list[Run]) -> _Calm | None:
-    """Where that was recorded: on real clocks."""
+def _undisturbed(runs: list[Run]) -> dict[str, Any]:
+    """Without the iterations that the machine touched, None where none are left; empty where that was not recorded: under virtual time."""
     found = [disturbed.undisturbed(run.iterations, run.disturbances) for run in runs if run.disturbances is not None]
     if len(found) < len(runs):
-        return None
-    calm = [
-        (one.undisturbed_mean_s, one.iterations - one.disturbed_iterations)
-        for one in found
-        if one.disturbed_iterations < one.iterations
-    ]
+        return {}
+    calm = [(one.undisturbed_mean_s, one.iterations - one.disturbed_iterations) for one in found]
+    calm = [(mean_s, count) for mean_s, count in calm if count > 0]
     steady = [one.undisturbed_last10_mean_s for one in found if not np.isnan(one.undisturbed_last10_mean_s)]
-    return _Calm(
-        disturbed_iterations=sum(one.disturbed_iterations for one in found),
-        mean_s=sum(mean_s * count for mean_s, count in calm) / sum(count for _, count in calm) if calm else None,
-        last10_mean_s=float(np.mean(steady)) if steady else None,
-    )
+    return {
+        "disturbed_iterations": sum(one.disturbed_iterations for one in found),
+        "undisturbed_mean_s": sum(mean_s * count for mean_s, count in calm) / sum(count for _, count in calm)
+        if calm
+        else None,
+        "undisturbed_last10_mean_s": float(np.mean(steady)) if steady else None,
+    }
 
 
 def _job(
@@ -261,7 +244,6 @@ def _job(
 ) -> JobResult:
     """One job over all seeds."""
     known = [float(each[job.job]) for each in alone if each is not None]
-    gains = _gains(taken, base)
     return JobResult(
         job=job.job,
         trace=job.trace,
@@ -277,30 +259,18 @@ def _job(
         ideal_s=job.ideal_s,
         isolated_s=float(np.mean(known)) if known else None,
         isolated_in=source if known else None,
-        speedup_mean=gains.mean,
-        speedup_mean_ci95=gains.mean_ci95,
-        speedup_p99=gains.p99,
-        speedup_p99_ci95=gains.p99_ci95,
+        **_gains(taken, base),
     )
 
 
-@dataclass(frozen=True)
-class _Gains:
+def _gains(taken: _Taken, base: _Taken) -> dict[str, Any]:
     """How many times as fast as the baseline; intervals paired by seed, None if the seeds are not the same."""
-
-    mean: float
-    mean_ci95: Interval | None
-    p99: float
-    p99_ci95: Interval | None
-
-
-def _gains(taken: _Taken, base: _Taken) -> _Gains:
-    return _Gains(
-        float(base.pooled.mean()) / float(taken.pooled.mean()),
-        _paired(taken, base, base.means, taken.means),
-        _p99(base.pooled) / _p99(taken.pooled),
-        _paired(taken, base, base.p99s, taken.p99s),
-    )
+    return {
+        "speedup_mean": float(base.pooled.mean()) / float(taken.pooled.mean()),
+        "speedup_mean_ci95": _paired(taken, base, base.means, taken.means),
+        "speedup_p99": _p99(base.pooled) / _p99(taken.pooled),
+        "speedup_p99_ci95": _paired(taken, base, base.p99s, taken.p99s),
+    }
 
 
 def _paired(taken: _Taken, base: _Taken, before: list[float], after: list[float]) -> Interval | None:

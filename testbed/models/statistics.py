@@ -129,7 +129,7 @@ def ratio(first: Mapping[Seed, float], second: Mapping[Seed, float]) -> Estimate
     ratios = [a / b for a, b in pairs(first, second)]
     if not ratios:
         raise ValueError("no seed is in both")
-    return Estimate(float(np.exp(np.mean(np.log(ratios)))), log_interval(ratios), len(ratios))
+    return of_ratios(ratios)
 
 
 def pairs(first: Mapping[Seed, float], second: Mapping[Seed, float]) -> list[tuple[float, float]]:
