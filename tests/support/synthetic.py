@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,7 @@ def gains(one: Plan, _iteration: int) -> float:
 
 
 def experiment(
-    name: str, results: Path, times: Times, asked: Mapping[str, Any] | None = None, *, only: str = "", **changes: Any
+    name: str, results: Path, times: Times, asked: dict[str, Any] | None = None, *, only: str = "", **changes: Any
 ) -> None:
     """The runs of ``experiments/NAME.toml``, of three seeds: of the quick set, or what is ``asked``; of the points with ``only`` in their name."""
     specs = sweep.read(str(EXPERIMENTS / f"{name}.toml"), {"quick": True} if asked is None else asked)

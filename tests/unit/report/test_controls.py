@@ -32,12 +32,8 @@ EXPERIMENTS = Path(__file__).parents[3] / "experiments"
 FAILS: tuple[Verdict, ...] = ("no difference", "not reproduced")
 
 
-def the(id: str) -> figures.Figure:
-    return next(figure for figure in figures.every() if id == figure.ID)
-
-
 def verdicts(id: str, results: Path) -> dict[str, Verdict]:
-    return {finding.claim: finding.verdict for finding in the(id).find(load_study(results, id))}
+    return {finding.claim: finding.verdict for finding in figures.find(id).find(load_study(results, id))}
 
 
 def treated(one: Plan) -> bool:
@@ -225,7 +221,7 @@ def test_an_ltp_that_costs_where_nothing_is_lost_is_found(
     """By points of the full set: the quick one has no queue as deep."""
     asked = {"system": ("reno", "ltp", "ltp:fraction=1")}
     synthetic.experiment("ltp-incast", tmp_path, times, asked, only=".buffer-1MB.", iterations=2)
-    assert verdicts("ltp-incast", tmp_path)[the("ltp-incast").NO_GAIN] == expected  # type: ignore[attr-defined]
+    assert verdicts("ltp-incast", tmp_path)[figures.find("ltp-incast").NO_GAIN] == expected  # type: ignore[attr-defined]
 
 
 def test_a_level_of_noise_that_only_the_base_was_run_at_keeps_the_figure(tmp_path: Path) -> None:
@@ -325,7 +321,7 @@ def test_a_worker_whose_gradients_hardly_count_is_found(tmp_path: Path) -> None:
                 delivered=(1000 * pd.Series(loses, told.index).map({True: share, False: 0.8})).astype(int),
             )
             told.to_csv(path.parent / "messages.csv", index=False)
-        assert verdicts("ltp-uneven", tmp_path)[the("ltp-uneven").SHARES] == verdict  # type: ignore[attr-defined]
+        assert verdicts("ltp-uneven", tmp_path)[figures.find("ltp-uneven").SHARES] == verdict  # type: ignore[attr-defined]
 
 
 def all_learn(folder: Path, final: Callable[[Run], float], missing: int = 100) -> None:
@@ -356,7 +352,7 @@ def learnt(run: Run, final: float, missing: int) -> None:
 def test_a_switch_that_might_as_well_drop_anything_is_found(
     at_random: float, expected: tuple[Verdict, ...], tmp_path: Path
 ) -> None:
-    figure: Any = the("mlt-accuracy")
+    figure: Any = figures.find("mlt-accuracy")
     synthetic.experiment("mlt-accuracy.switch", tmp_path, alike, {"iterations": 60})
     all_learn(tmp_path, lambda run: at_random if "tag=random" in run.system else 0.9, missing=300)
     found = figure._chosen(
@@ -368,7 +364,7 @@ def test_a_switch_that_might_as_well_drop_anything_is_found(
 
 @pytest.mark.parametrize(("plain", "expected"), [(0.9, FAILS), (0.7, ("reproduced",))])
 def test_a_dispersal_that_changes_nothing_is_found(plain: float, expected: tuple[Verdict, ...], tmp_path: Path) -> None:
-    figure: Any = the("mlt-accuracy")
+    figure: Any = figures.find("mlt-accuracy")
     system = ("reno", "mlt:parameters=whole", "mlt:parameters=whole,tolerance=0.3")
     for name in ("mlt-accuracy", "mlt-accuracy.dispersed"):
         synthetic.experiment(name, tmp_path, alike, {"iterations": 60, "system": system})
@@ -382,7 +378,7 @@ def test_a_dispersal_that_changes_nothing_is_found(plain: float, expected: tuple
 def test_a_training_that_learns_less_by_what_it_loses_is_found(
     final: float, expected: tuple[Verdict, ...], tmp_path: Path
 ) -> None:
-    figure: Any = the("mlt-accuracy")
+    figure: Any = figures.find("mlt-accuracy")
     asked = {"iterations": 60, "system": ("reno", "mlt", "mlt:parameters=whole")}
     synthetic.experiment("mlt-accuracy", tmp_path, alike, asked)
     all_learn(tmp_path, lambda run: 0.9 if "parameters" in run.system else lossy(final)(run))
@@ -395,7 +391,7 @@ def test_a_training_that_learns_less_by_what_it_loses_is_found(
 def test_a_training_that_ends_lower_by_what_it_loses_is_found(
     final: float, expected: tuple[Verdict, ...], tmp_path: Path
 ) -> None:
-    figure: Any = the("mlt-accuracy")
+    figure: Any = figures.find("mlt-accuracy")
     asked = {"iterations": 60, "system": ("reno", "mlt", "mlt:parameters=whole", "mlt:parameters=whole,tolerance=0.3")}
     synthetic.experiment("mlt-accuracy", tmp_path, alike, asked)
     all_learn(tmp_path, lambda run: final if run.system.endswith("parameters=whole") else lossy(0.5)(run))
@@ -412,7 +408,7 @@ def test_mlt_that_takes_as_long_as_plain_tcp_is_found(tmp_path: Path) -> None:
         "mlt-speedup.many",
     ):  # the last two share a run
         synthetic.experiment(name, tmp_path, alike)
-    figure: Any = the("mlt-speedup")
+    figure: Any = figures.find("mlt-speedup")
     judged = verdicts("mlt-speedup", tmp_path)
     assert judged[figure.PLAINLY] in FAILS and judged[figure.ORDERED] in FAILS
     assert len(figure.draw(load_study(tmp_path, "mlt-speedup"), tmp_path / "drawn")) == 3
@@ -425,7 +421,7 @@ def test_rings_and_sharded_models_that_mlt_does_not_help_are_found(
     """By points of the full set: the quick one has parameter servers alone."""
     for name, only in (("mlt-speedup", ".collective-ring."), ("mlt-speedup.fsdp", ".workers-4.")):
         synthetic.experiment(name, tmp_path, times, {}, only=only, iterations=2)
-    figure: Any = the("mlt-speedup")
+    figure: Any = figures.find("mlt-speedup")
     found = verdicts("mlt-speedup", tmp_path)
     assert {found[claim] for claim in (figure.RING, figure.FSDP)} <= set(expected), found
 
@@ -437,7 +433,7 @@ def test_rings_and_sharded_models_that_mlt_does_not_help_are_found(
 def test_each_headline_has_a_number_of_its_own(gain: float, mlt: Verdict, dlcp: Verdict, tmp_path: Path) -> None:
     """Of two seeds nothing is sure; beside TCP that sends a share it is told, too."""
     asked = {"quick": True, "system": ("dctcp", "dctcp:share=0.9", "mlt")}
-    figure: Any = the("mlt-speedup")
+    figure: Any = figures.find("mlt-speedup")
     for seeds in (3, 2):
         folder = tmp_path / str(seeds)
         synthetic.experiment(
@@ -454,7 +450,7 @@ def test_each_headline_has_a_number_of_its_own(gain: float, mlt: Verdict, dlcp: 
     ("undropped", "expected"), [(1.0, ("no difference",)), (0.9, ("not reproduced",)), (1.1, ("reproduced",))]
 )
 def test_drops_that_gain_nothing_are_found(undropped: float, expected: tuple[Verdict, ...], tmp_path: Path) -> None:
-    figure: Any = the("mlt-components")
+    figure: Any = figures.find("mlt-components")
     for name in ("mlt-components", "mlt-components.shallow"):
         synthetic.experiment(name, tmp_path, lambda one, _: undropped if "bands=4," in one.system.label else 1.0)
     assert verdicts("mlt-components", tmp_path)[figure.DROPS] in expected
@@ -470,7 +466,7 @@ def test_drops_that_gain_nothing_are_found(undropped: float, expected: tuple[Ver
 def test_parts_stand_beside_tcp_that_sends_as_much(
     times: synthetic.Times, says: tuple[str, ...], is_silent: tuple[str, ...], tmp_path: Path
 ) -> None:
-    figure: Any = the("mlt-components")
+    figure: Any = figures.find("mlt-components")
     system = (
         "dctcp", "dctcp:share=0.9", "dctcp:spray=on", "dctcp:share=0.9,spray=on", "mlt:bands=1,spray=off",
         "mlt:tolerance=0,spray=off", "mlt:spray=off", "mlt", "mlt:tolerance=0", "mlt:tolerance=0,bands=1",
@@ -492,7 +488,7 @@ def test_parts_stand_beside_tcp_that_sends_as_much(
      ((6, 8), "from 6"), ((4, 6, 8), "from 4")],
 )  # fmt: skip
 def test_a_tail_begins_where_it_is_sure_from_there_on(sure: tuple[int, ...], says: str, tmp_path: Path) -> None:
-    figure: Any = the("mlt-fct")
+    figure: Any = figures.find("mlt-fct")
     gains = {workers: [1.2, 1.21, 1.22] if workers in sure else [0.9, 1.3, 1.4] for workers in (4, 6, 8)}
     assert says in figure._begins(gains)
 
@@ -504,7 +500,7 @@ def test_a_ring_that_learns_less_by_what_it_loses_is_found(
     """And one that learns alike whatever its replicas copy, as in both cases here."""
     synthetic.experiment("mlt-ring", tmp_path, alike, {"iterations": 60})
     all_learn(tmp_path, lossy(final))
-    found, figure = verdicts("mlt-ring", tmp_path), the("mlt-ring")
+    found, figure = verdicts("mlt-ring", tmp_path), figures.find("mlt-ring")
     assert found[figure.ROUNDS] in expected  # type: ignore[attr-defined]
     assert found[figure.TOGETHER] in FAILS  # type: ignore[attr-defined]
     assert len(figure.draw(load_study(tmp_path, "mlt-ring"), tmp_path / "drawn")) == 3
@@ -516,9 +512,9 @@ def test_a_training_whose_gradients_are_gone_is_found(tmp_path: Path) -> None:
     for final, expected in ((0.1, {"not reproduced"}), (0.9, {"reproduced", "partly"})):
         all_learn(tmp_path, lossy(final))
         found = verdicts("ltp-accuracy", tmp_path)
-        assert found[the("ltp-accuracy").ACCURACY] in expected  # type: ignore[attr-defined]
+        assert found[figures.find("ltp-accuracy").ACCURACY] in expected  # type: ignore[attr-defined]
         if final < 0.5:
-            assert found[the("ltp-accuracy").SOONER] == "not reproduced"  # type: ignore[attr-defined]
+            assert found[figures.find("ltp-accuracy").SOONER] == "not reproduced"  # type: ignore[attr-defined]
 
 
 def test_a_tolerance_that_does_nothing_is_found(tmp_path: Path) -> None:
@@ -526,7 +522,7 @@ def test_a_tolerance_that_does_nothing_is_found(tmp_path: Path) -> None:
     synthetic.experiment("mlt-phases", tmp_path, alike)
     all_learn(tmp_path, lossy(0.9))
     found = verdicts("mlt-phases", tmp_path)
-    assert len(the("mlt-phases").draw(load_study(tmp_path, "mlt-phases"), tmp_path / "drawn")) == 3
+    assert len(figures.find("mlt-phases").draw(load_study(tmp_path, "mlt-phases"), tmp_path / "drawn")) == 3
     assert len(found) == 2 and set(found.values()) <= set(FAILS), found
 
 
@@ -593,7 +589,7 @@ def test_losses_that_cost_more_than_they_gain_are_found(
 
 @pytest.mark.usefixtures("small_task")
 def test_parts_that_are_told_apart_by_name_alone_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(the("mlt-bounds"), "candidates", lambda _part: gradient_masks.anywhere)
+    monkeypatch.setattr(figures.find("mlt-bounds"), "candidates", lambda _part: gradient_masks.anywhere)
     synthetic.experiment("mlt-bounds", tmp_path, alike, {"quick": True, "bytes": f"{TASK.bytes}B"})
     found = verdicts("mlt-bounds", tmp_path)
     assert len(found) == 3 and set(found.values()) <= set(FAILS), found
@@ -607,7 +603,7 @@ def test_a_bound_that_other_seeds_would_turn_round_is_found(
     costs: tuple[float, ...], expected: Verdict, tmp_path: Path
 ) -> None:
     """The last in the mean, too, costs more than 5 % more."""
-    figure: Any = the("mlt-bounds")
+    figure: Any = figures.find("mlt-bounds")
     more, less = "smallest third", "largest third"
     rows = pd.DataFrame([
         {"part": part, "seed": seed, "missing": share, "ratio": cost if part == less and share == figure.SHARES[-1] else 1.0}
@@ -626,7 +622,7 @@ def test_rules_that_do_something_else_are_found(
     rule: str, candidates: gradient_masks.Candidates, fails: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Drops of what matters most, and a loss that takes nothing."""
-    figure: Any = the("mlt-accuracy")
+    figure: Any = figures.find("mlt-accuracy")
     monkeypatch.setitem(figure.RULES, rule, candidates)
     synthetic.experiment("mlt-accuracy", tmp_path, alike, {"quick": True, "system": ("reno",)})
     all_learn(tmp_path, lossy(0.9), missing=0)
@@ -647,7 +643,7 @@ def test_a_twin_that_is_wrong_is_found(twins: synthetic.Times, begins: str, expe
     for path in tmp_path.glob("twin.flow.*/**/manifest.json"):
         told = msgspec.structs.replace(load_run(path.parent).manifest, clock="model", substrate="flow")
         path.write_bytes(documents.encode(told))
-    found = {f.claim: f.verdict for f in the("twin").find(load_study(tmp_path, "twin", several_places=True))}
+    found = {f.claim: f.verdict for f in figures.find("twin").find(load_study(tmp_path, "twin", several_places=True))}
     judged = {verdict for claim, verdict in found.items() if claim.startswith(begins)}
     assert judged == {expected}
 
@@ -660,7 +656,7 @@ def test_every_claim_says_on_what_it_fails(figure: figures.Figure, tmp_path: Pat
 
 def test_claims_are_a_table(tmp_path: Path) -> None:
     synthetic.experiment("partial", tmp_path, harm)
-    section = sections.one(the("partial"), tmp_path, tmp_path / "out")
+    section = sections.one(figures.find("partial"), tmp_path, tmp_path / "out")
     chapter = chapters.of(section, tmp_path, tmp_path)
     table = claims.table([chapter])
     assert tuple(table.columns) == claims.COLUMNS

@@ -141,7 +141,7 @@ def test_every_flag_of_a_run_is_known_to_it(command: Any) -> None:
 
 
 def test_tables_are_let_go_of(results: Path, tmp_path: Path) -> None:
-    figure = next(one for one in figures.every() if one.ID == "interleaving")
+    figure = figures.find("interleaving")
     section = sections.one(figure, results, tmp_path)
     assert section.files and section.every_run
     assert not [name for run in section.every_run for name in TABLES if name.removesuffix(".csv") in vars(run)]

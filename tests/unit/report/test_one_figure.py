@@ -103,7 +103,7 @@ def test_a_stock_experiment_has_a_command(said: Sequence[str], results: Path, tm
         shutil.copytree(path, copy / path.name)
     for path in copy.rglob("manifest.json"):
         path.write_text(json.dumps(json.loads(path.read_text()) | {"command": said}))
-    figure = next(one for one in figures.every() if one.ID == "interleaving")
+    figure = figures.find("interleaving")
     (command,) = chapters.commands(sections.one(figure, copy, tmp_path / "out"), "results")
     assert command != rerun_command.NOT_OFFERED and "experiments/interleaving.toml" in command.split()
 

@@ -64,7 +64,7 @@ def reported(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def verdicts(id: str, results: Path) -> list[str]:
-    figure = next(one for one in figures.every() if id == one.ID)
+    figure = figures.find(id)
     return [finding.verdict for finding in figure.find(load_study(results, id))]
 
 
@@ -142,7 +142,7 @@ def test_abstracts_and_boundaries_are_told_by_what_is_there(results: Path, repor
     shutil.copytree(reported.parent, tmp_path / "kept")
     folder, gain = tmp_path / "kept" / "figures", Finding(mlt_loss.FASTER, "", "1.2×", 1.2, "× as fast", (1.1, 1.3), 3, "reproduced", "", ())  # fmt: skip
     section = sections.Section(
-        next(one for one in figures.every() if one.ID == mlt_loss.ID), load_study(tmp_path, mlt_loss.ID), (), (gain,), ()
+        figures.find(mlt_loss.ID), load_study(tmp_path, mlt_loss.ID), (), (gain,), ()
     )  # fmt: skip
     chapters.keep(chapters.of(section, tmp_path, tmp_path), folder)
     asked = [
@@ -200,7 +200,7 @@ def test_a_figure_without_results_stays_if_asked_to(results: Path, reported: Pat
 def test_a_number_that_never_came_is_kept(tmp_path: Path) -> None:
     finding = Finding("It comes.", "derived here", "never", inf, "iteration", (3.0, inf), 3, "partly", "it should", ())
     study = load_study(tmp_path, "curves")
-    section = sections.Section(next(one for one in figures.every() if one.ID == "curves"), study, (), (finding,), ())
+    section = sections.Section(figures.find("curves"), study, (), (finding,), ())
     chapters.keep(chapters.of(section, tmp_path, tmp_path), tmp_path)
     kept = chapters.kept("curves", tmp_path)
     assert kept and (kept.claims[0].value, kept.claims[0].ends) == (inf, (3.0, inf))
@@ -295,7 +295,7 @@ def test_no_results_say_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_two_seeds_reproduce_nothing(results: Path, tmp_path: Path) -> None:
     copy = tmp_path / "results"
     shutil.copytree(results / "favoritism", copy / "favoritism")
-    figure = next(one for one in figures.every() if one.ID == "favoritism")
+    figure = figures.find("favoritism")
     assert sections.one(figure, copy, tmp_path / "out").findings[0].verdict == "reproduced"
     for path in copy.glob("favoritism/*/3"):
         shutil.rmtree(path)
@@ -331,7 +331,7 @@ def test_the_command_is_the_one_that_made_the_runs(results: Path, tmp_path: Path
             | {"command": ["run.py", "experiments/descent.toml", "--on", "host", "--out", "y"]}
         )
     )
-    section = sections.one(next(one for one in figures.every() if one.ID == "descent"), copy, tmp_path / "out")
+    section = sections.one(figures.find("descent"), copy, tmp_path / "out")
     assert sorted(chapters.commands(section, "results")) == [
         "mltcp run experiments/descent.toml --on host --out results",
         "mltcp sweep experiments/descent.toml --set rate=100mbit --on ssh:HOST --out results",
@@ -351,7 +351,7 @@ def test_without_jobs_alone_nobody_can_tell(id: str, results: Path, tmp_path: Pa
     """What is interleaved is judged against the time alone; missing is not “never”."""
     for folder in results.glob(f"{id}*"):
         shutil.copytree(folder, tmp_path / folder.name, ignore=shutil.ignore_patterns("isolated"))
-    figure = next(one for one in figures.every() if id == one.ID)
+    figure = figures.find(id)
     section = sections.one(figure, tmp_path, tmp_path / "out")
     assert section.findings[0].verdict == "not measured"
     assert section.files and not section.problems

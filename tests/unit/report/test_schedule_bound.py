@@ -79,7 +79,7 @@ def test_without_the_optimum_it_is_not_measured(tmp_path: Path) -> None:
 
 def test_it_is_drawn(tmp_path: Path) -> None:
     invented("sjf-bound", times(1.2), tmp_path / "results", GIVEN, SINGLE, RINGS)
-    figure = next(one for one in figures.every() if one.ID == sjf_bound.ID)
+    figure = figures.find(sjf_bound.ID)
     section = sections.one(figure, tmp_path / "results", tmp_path / "out")
     assert section.problems == () and {path.suffix for path in section.files} == {".png", ".pdf", ".csv"}
     assert len(pd.read_csv(tmp_path / "out/sjf-bound.csv")) == 5 * (1 + 3 + 3)

@@ -76,7 +76,7 @@ def test_without_other_values_nothing_is_judged(tmp_path: Path) -> None:
 def test_it_is_drawn(tmp_path: Path) -> None:
     published = Setting(name="published", ratio=0.05, most=0.15)
     invented("sjf-fillers", by_setting(400.0), tmp_path / "results", *SETTINGS, published)
-    figure = next(one for one in figures.every() if one.ID == sjf_fillers.ID)
+    figure = figures.find(sjf_fillers.ID)
     section = sections.one(figure, tmp_path / "results", tmp_path / "out")
     assert section.problems == () and {path.suffix for path in section.files} == {".png", ".pdf", ".csv"}
     table = pd.read_csv(tmp_path / "out/sjf-fillers.csv")

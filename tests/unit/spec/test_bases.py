@@ -17,7 +17,7 @@ def only_reno_gains(one: Plan, _iteration: int) -> float:
 
 def test_each_base_has_a_verdict_and_a_drawing_of_its_own(tmp_path: Path) -> None:
     synthetic.experiment("partial", tmp_path, only_reno_gains, system=FOUR)
-    figure = next(one for one in figures.every() if one.ID == "partial")
+    figure = figures.find("partial")
     section = sections.one(figure, tmp_path, tmp_path / "out")
     assert not section.problems
     verdicts = {one.claim.rpartition(" Base: ")[2]: one.verdict for one in section.findings}
@@ -30,7 +30,7 @@ def test_each_base_has_a_verdict_and_a_drawing_of_its_own(tmp_path: Path) -> Non
 
 def test_one_base_is_drawn_as_ever(tmp_path: Path) -> None:
     synthetic.experiment("partial", tmp_path, only_reno_gains)
-    figure = next(one for one in figures.every() if one.ID == "partial")
+    figure = figures.find("partial")
     (finding,) = sections.one(figure, tmp_path, tmp_path / "out").findings
     assert "Base:" not in finding.claim
 
@@ -38,7 +38,7 @@ def test_one_base_is_drawn_as_ever(tmp_path: Path) -> None:
 def test_a_base_may_have_a_file_of_its_own_and_that_of_most_runs_comes_first(tmp_path: Path) -> None:
     for name, seeds in (("fairness", 3), ("fairness.cubic", 2), ("fairness.dcqcn", 2)):
         synthetic.experiment(name, tmp_path, only_reno_gains, seeds=seeds)
-    figure = next(one for one in figures.every() if one.ID == "fairness")
+    figure = figures.find("fairness")
     section = sections.one(figure, tmp_path, tmp_path / "out")
     assert not section.problems
     bases = [one.claim.rpartition(" Base: ")[2] for one in section.findings]

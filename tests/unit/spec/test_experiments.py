@@ -42,10 +42,6 @@ def same(one: Plan, iteration: int) -> float:
     return 1.4
 
 
-def the(id: str) -> figures.Figure:
-    return next(figure for figure in figures.every() if id == figure.ID)
-
-
 def study(id: str, folder: Path, times: synthetic.Times) -> Study:
     synthetic.experiment(id, folder, times)
     return load_study(folder, id)
@@ -120,7 +116,7 @@ def test_cassini_refuses_the_circular_placement() -> None:
 
 @pytest.mark.parametrize("id", INVENTED)
 def test_every_figure_draws_and_judges(id: str, tmp_path: Path) -> None:
-    figure = the(id)
+    figure = figures.find(id)
     found = study(id, tmp_path / "results", learns)
     assert found.problems == ()
     written = figure.draw(found, tmp_path / "out")
@@ -145,13 +141,13 @@ def test_every_figure_draws_and_judges(id: str, tmp_path: Path) -> None:
 def test_every_figure_draws_what_a_real_clock_leaves_time_for(id: str, tmp_path: Path) -> None:
     """One or two seeds, and fewer of everything."""
     synthetic.write(sweep.read(str(EXPERIMENTS / f"{id}.toml"), {"on": "host"}), tmp_path / "results", learns)
-    section = sections.one(the(id), tmp_path / "results", tmp_path / "out")
+    section = sections.one(figures.find(id), tmp_path / "results", tmp_path / "out")
     assert section.problems == () and len(section.files) == 3 and section.findings
 
 
 @pytest.mark.parametrize("id", SIMPLE)
 def test_verdicts_follow_the_data(id: str, tmp_path: Path) -> None:
-    figure = the(id)
+    figure = figures.find(id)
     gain = figure.find(study(id, tmp_path / "gain", learns))[0]
     none = figure.find(study(id, tmp_path / "none", same))[0]
     assert gain.verdict in ("reproduced", "partly") and gain.value == pytest.approx(1.42, abs=0.01)
@@ -174,7 +170,7 @@ def test_the_spread_of_offsets_is_that_on_a_circle() -> None:
 @pytest.mark.parametrize(("apart", "verdict"), [(1.01, "reproduced"), (1.04, "partly"), (1.2, "not reproduced")])
 def test_substrates_agree_or_not(apart: float, verdict: str, tmp_path: Path) -> None:
     """Jobs alone and MLTCP once settled; two places of the same kind are one."""
-    figure = the("agreement")
+    figure = figures.find("agreement")
     assert figure.find(load_study(tmp_path, "agreement"))[0].verdict == "not measured"
     for place in ("uml", "host"):
         flags = {"name": f"agreement.{place}"}
