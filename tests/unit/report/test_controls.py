@@ -648,12 +648,6 @@ def test_a_twin_that_is_wrong_is_found(twins: synthetic.Times, begins: str, expe
     assert judged == {expected}
 
 
-@pytest.mark.parametrize("figure", figures.every(), ids=lambda figure: figure.ID)
-def test_every_claim_says_on_what_it_fails(figure: figures.Figure, tmp_path: Path) -> None:
-    section = sections.one(figure, tmp_path, tmp_path / "out")
-    assert section.findings and all(finding.control for finding in section.findings)
-
-
 def test_claims_are_a_table(tmp_path: Path) -> None:
     synthetic.experiment("partial", tmp_path, harm)
     section = sections.one(figures.find("partial"), tmp_path, tmp_path / "out")

@@ -79,9 +79,10 @@ def test_what_the_fluid_model_does_is_found(id: str, first: str, results: Path) 
 
 
 @pytest.mark.parametrize("figure", figures.every(), ids=lambda figure: figure.ID)
-def test_without_results_every_claim_is_not_measured(figure: figures.Figure, tmp_path: Path) -> None:
+def test_without_results_every_claim_is_not_measured_and_says_on_what_it_fails(figure: figures.Figure, tmp_path: Path) -> None:
     section = sections.one(figure, tmp_path, tmp_path / "out")
     assert section.findings and {one.verdict for one in section.findings} == {"not measured"}
+    assert all(one.control for one in section.findings)
     assert section.files == () and section.problems == ()
 
 

@@ -38,12 +38,6 @@ def test_every_command_shown_is_understood(command: str, monkeypatch: pytest.Mon
     assert main([*words, "--dry-run"]) == EXIT_OK
 
 
-@pytest.mark.parametrize("quick", [[], ["--quick"]], ids=["full", "quick"])
-@pytest.mark.parametrize("path", sorted((ROOT / "experiments").glob("*.toml")), ids=lambda path: path.name)
-def test_every_experiment_is_understood(path: Path, quick: list[str]) -> None:
-    assert main(["sweep", str(path), "--dry-run", *quick]) == EXIT_OK
-
-
 def test_the_trace_shown_is_valid(tmp_path: Path) -> None:
     shown = re.search(r"```json\n(.*?)```", (ROOT / "docs/traces.md").read_text(), re.DOTALL)
     assert shown is not None
@@ -51,11 +45,6 @@ def test_the_trace_shown_is_valid(tmp_path: Path) -> None:
     path = tmp_path / "mine.json"
     path.write_text(shown[1])
     assert trace.load(str(path)).name == "mine"
-
-
-def test_every_trace_is_listed() -> None:
-    text = (ROOT / "docs/traces.md").read_text()
-    assert all(f"| `{name}` |" in text for name in trace.names())
 
 
 def test_the_sentences_of_abstracts_have_the_verdicts_of_the_report() -> None:
