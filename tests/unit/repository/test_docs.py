@@ -15,7 +15,7 @@ from testbed.congestion.curves import CURVES
 from testbed.core.errors import EXIT_OK
 from testbed.report import added_lines
 from testbed.traces import trace
-from tools import commands_page, count_lines, draw_architecture, sentence_table, trace_table
+from tools import commands_page, draw_architecture, tables
 
 ROOT = Path(__file__).parents[3]
 TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -48,18 +48,18 @@ def test_the_trace_shown_is_valid(tmp_path: Path) -> None:
 
 
 def test_the_sentences_of_abstracts_have_the_verdicts_of_the_report() -> None:
-    assert sentence_table.table() in (ROOT / "docs/transports-measured.md").read_text()
+    assert tables.sentences() in (ROOT / "docs/transports-measured.md").read_text()
 
 
 def test_the_lines_of_code_are_counted_anew() -> None:
     """The table of lines that MLTCP adds, in the README and where it is explained; the paper says 30 to 60."""
-    assert count_lines.table() in (ROOT / "README.md").read_text()
-    assert count_lines.table() in (ROOT / "docs/congestion-controls.md").read_text()
+    assert tables.lines() in (ROOT / "README.md").read_text()
+    assert tables.lines() in (ROOT / "docs/congestion-controls.md").read_text()
     assert all(added_lines.added(name) <= 60 for name in added_lines.BASES)
 
 
 def test_the_library_is_documented() -> None:
-    assert trace_table.table() in (ROOT / "docs/traces.md").read_text()
+    assert tables.library() in (ROOT / "docs/traces.md").read_text()
 
 
 def test_every_parameter_and_curve_is_documented() -> None:

@@ -1,0 +1,99 @@
+"""Tables of the documentation, made anew: ``python tools/tables.py lines|traces|sentences``, ``… demo RESULTS/NAME…``.
+
+``lines``: what MLTCP adds to each base (README.md). ``traces``: the library (docs/traces.md). ``sentences``: those of abstracts, with the
+verdicts of docs/report (docs/transports-measured.md). ``demo``: what ``make demo`` measured (README.md).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from testbed.cli.show import busy_s
+from testbed.core.units import Rate
+from testbed.report import abstracts, added_lines, chapters, figures
+from testbed.report.abstracts import Judged
+from testbed.traces import trace as traces
+
+FIGURES = Path(__file__).parents[1] / "docs" / "report" / "figures"
+WORKERS = 2
+
+
+def lines() -> str:
+    rows = [
+        f"| `{name}` | {base} | {added_lines.added(name)} | {added_lines.executed(name)} |"
+        for name, base in added_lines.BASES.items()
+    ]
+    return table(
+        "congestion control | base | lines added to the base | with the lines of the algorithm they execute", rows
+    )
+
+
+def library() -> str:
+    return table("name | what | label | per iteration | native rate | alone | duty", map(_trace, traces.names()))
+
+
+def _trace(name: str) -> str:
+    """What, from where, how much, how long, how busy."""
+    trace = traces.load(name)
+    rate = trace.native_rate or Rate(50 * 10**9)
+    period_s = traces.critical_path_s(trace, lambda op: traces.busiest_s(op, WORKERS, rate))
+    busy = busy_s(trace, WORKERS, rate)
+    exchanges = sum(op.kind != "compute" for op in trace.operations)
+    return (
+        f"| `{name}` | {trace.model} | {trace.source.kind} | {trace.bytes_per_iteration / 1e6:,.1f} MB in {exchanges} | "
+        f"{rate} | {period_s * 1e3:,.1f} ms | {busy / period_s:.0%} |"
+    )
+
+
+def sentences() -> str:
+    by = abstracts.judges(kept for figure in figures.every() if (kept := chapters.kept(figure.ID, FIGURES)))
+    judged = ((each.title, one) for each in abstracts.ABSTRACTS for one in abstracts.judged(each, by))
+    return table("| the sentence, in our words | verdict | by", [_sentence(title, one) for title, one in judged])
+
+
+def _sentence(title: str, one: Judged) -> str:
+    """Whose it is, what it says, what became of it, and by which figures (with what they cannot say)."""
+    by = ", ".join(dict.fromkeys(f"`{found[0].id}`" for _, found in one.claims if found))
+    told = " ".join(filter(None, (f"{by}." if by and one.sentence.but else by, one.sentence.but)))
+    return f"| {title} | {one.sentence.says} | {one.verdict or 'nothing judges it'} | {told} |"
+
+
+def demo(folders: Sequence[str]) -> str:
+    summaries = [json.loads((Path(folder) / "summary.json").read_text()) for folder in folders]
+    rows = [row for summary in summaries for row in of_demo(summary)]
+    return table(
+        "demo | congestion control | mean iteration | last ten ÷ ideal | interleaved from iteration | verdict", rows
+    )
+
+
+def of_demo(summary: dict[str, Any]) -> list[str]:
+    """The lines of one experiment."""
+    found = []
+    for result in summary["results"]:
+        at = "–" if result["interleaved_at"] is None else result["interleaved_at"]
+        verdict = ", ".join(sorted(set(result["verdicts"])))
+        steady = result["last10_mean_s"] / result["ideal_s"]
+        found.append(
+            f"| {jobs(summary)} | `{result['system']}` | {result['mean_s']:.3f} s | {steady:.3f}× | {at} | {verdict} |"
+        )
+    return found
+
+
+def jobs(summary: dict[str, Any]) -> str:
+    """An experiment by its jobs."""
+    kind = "ResNet-50" if "resnet50" in summary["experiment"] else "synthetic"
+    return f"{summary['results'][0]['jobs']} × {kind}"
+
+
+def table(head: str, rows: Iterable[str]) -> str:
+    """In Markdown."""
+    return "\n".join([f"| {head} |", "|" + "---|" * (head.count("|") + 1), *rows])
+
+
+if __name__ == "__main__":
+    which, *folders = sys.argv[1:]
+    print(demo(folders) if which == "demo" else {"lines": lines, "traces": library, "sentences": sentences}[which]())
