@@ -88,7 +88,6 @@ def drive(
     free: Sequence[Executor],
     tell: Observer,
     *,
-    linux_source: Path | None = None,
     retries: int | None = None,
     is_there: Callable[[Wanted], bool] = lambda _run: False,
     kept: Sequence[Wanted] = (),
@@ -104,7 +103,7 @@ def drive(
         folders.check(run.folder, run.out)
     for folder in {run.experiment: None for run in runs}:
         rundir.sweep(folder)
-    queue = _Queue(list(runs), list(free), tell, is_there, linux_source, retries, capacity_bps=_capacities(runs, kept))
+    queue = _Queue(list(runs), list(free), tell, is_there, retries, capacity_bps=_capacities(runs, kept))
     failures = []
     with interruption.keeping(KEPT):
         for run, outcome in queue.outcomes():
@@ -133,7 +132,6 @@ class _Queue:
     idle: list[Executor]
     tell: Observer
     is_there: Callable[[Wanted], bool]
-    linux_source: Path | None
     retries: int | None
     running: dict[Future[Outcome], tuple[Executor, str, Wanted]] = field(default_factory=dict)
     failed: set[Path] = field(default_factory=set)
@@ -203,7 +201,6 @@ class _Queue:
         return Task(
             run.plan,
             place,
-            self.linux_source,
             None if run.spec.wall_limit is None else run.spec.wall_limit / 1e9,
             self.retries,
             None if run.plan.measure_capacity else self.capacity_bps.get(run.experiment),

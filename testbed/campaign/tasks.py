@@ -9,7 +9,6 @@ import io
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 import pandas as pd
@@ -36,7 +35,6 @@ class Task:
 
     plan: Plan
     place: str  # a single one, as in --on
-    linux_source: Path | None = None  # of a user-mode Linux of one's own
     wall_limit_s: float | None = None
     retries: int | None = None  # how often it is repeated while it is invalid; None: `default_retries`
     capacity_bps: float | None = None  # of the unshaped path, if another run of the experiment measured it
@@ -76,9 +74,7 @@ def carry_out(task: Task, substrate: Substrate | None = None, hear: Hear = unhea
     `Repeated`.
     """
     try:
-        return _carried_out(
-            task, substrate or backends.find(task.place, [task.plan], task.linux_source, task.kernel), hear
-        )
+        return _carried_out(task, substrate or backends.find(task.place, [task.plan], prefer=task.kernel), hear)
     except TestbedError as error:
         return Failed(error)
 

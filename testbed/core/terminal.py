@@ -69,11 +69,11 @@ def say(to: Console, text: str, *, style: str = "", indent: str = "") -> None:
         to.print(Text(line, style=style))
 
 
-def folded(name: str, columns: int = NAME) -> list[str]:
-    """A name in lines of so many columns, cut behind its punctuation alone."""
+def folded(name: str) -> list[str]:
+    """A name in lines of `NAME` columns, cut behind its punctuation alone."""
     lines = [""]
     for piece in _PIECES.findall(name):
-        if lines[-1] and cell_len(lines[-1] + piece.rstrip()) > columns:
+        if lines[-1] and cell_len(lines[-1] + piece.rstrip()) > NAME:
             lines.append("")
         lines[-1] += piece
     return [line.rstrip() for line in lines]

@@ -67,10 +67,10 @@ def factor(control: CongestionControl) -> Curve:
     return Curve(CURVES[constants["curve"]], constants["slope"] / ONE, constants["intercept"] / ONE)
 
 
-def spread(plan: Plan, job: JobPlan, *, each: float | None = None) -> float:
+def spread(plan: Plan, job: JobPlan) -> float:
     """How much the logarithm of a flow's weight varies from one iteration of ``job`` to the next.
 
-    A loss cycle of Reno is half a window of round trips. What ``each`` cycle adds by chance (if not given: what was measured) is
+    A loss cycle of Reno is half a window of round trips. What each cycle adds by chance, which was measured, is
     averaged over those of a phase in which every flow of the run sends, by one bottleneck as the experiment has it.
     """
     flows = sum(one.channels for one in plan.jobs)
@@ -78,8 +78,7 @@ def spread(plan: Plan, job: JobPlan, *, each: float | None = None) -> float:
     window = max(2.0, plan.link.buffer_bytes / plan.link.mtu / flows)
     cycle_s = window / 2 * plan.link.buffer_bytes * 8 / plan.link.rate_bps
     phase_s = largest_bits * flows / plan.link.rate_bps
-    sigma = BASES[base(job.cc)].spread if each is None else each
-    return min(MOST_SPREAD, sigma * (cycle_s / phase_s) ** 0.5) if phase_s else 0.0
+    return min(MOST_SPREAD, BASES[base(job.cc)].spread * (cycle_s / phase_s) ** 0.5) if phase_s else 0.0
 
 
 def mltcp_active_from(control: CongestionControl) -> int:

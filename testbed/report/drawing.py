@@ -141,12 +141,10 @@ def save(figure: Any, table: pd.DataFrame, out: Path, id: str) -> list[Path]:
     return [*style.save(figure, out / id), out / f"{id}.csv"]
 
 
-def bundle(axis: Any, table: pd.DataFrame, colour: str, label: str, *, linestyle: str = "-", band: bool = True) -> None:
+def bundle(axis: Any, table: pd.DataFrame, colour: str, label: str, *, band: bool = True) -> None:
     """A line a column (seed) over the index, thin; their mean, and its 95 % interval as a band (if there is room for it)."""
-    axis.plot(table.index, table, color=colour, linewidth=0.5, alpha=0.35, linestyle=linestyle, zorder=2)
-    axis.plot(
-        table.index, table.mean(axis="columns"), color=colour, linewidth=2, label=label, linestyle=linestyle, zorder=4
-    )
+    axis.plot(table.index, table, color=colour, linewidth=0.5, alpha=0.35, zorder=2)
+    axis.plot(table.index, table.mean(axis="columns"), color=colour, linewidth=2, label=label, zorder=4)
     if not band:
         return
     bands = [interval(row.dropna()) or (np.nan, np.nan) for _, row in table.iterrows()]

@@ -9,7 +9,7 @@ In a training, whose counters hold more than its iterations' bytes, LTP's messag
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -179,7 +179,7 @@ def delivered_by(rows: pd.DataFrame, system: str) -> float:
     return float(rows[rows["system"] == system]["delivered"].mean())
 
 
-def bars(axis: Any, rows: pd.DataFrame, colours: Mapping[str, str] = COLOURS) -> None:
+def bars(axis: Any, rows: pd.DataFrame) -> None:
     """A bar a system, from computing over gather to broadcast; beside it the speed-up over the first, what was delivered, and what queues dropped."""
     systems = list(dict.fromkeys(rows["system"]))
     longest = rows["iteration_s"].max()
@@ -188,7 +188,7 @@ def bars(axis: Any, rows: pd.DataFrame, colours: Mapping[str, str] = COLOURS) ->
         left = 0.0
         for part in ("rest_s", "gather_s", "broadcast_s"):
             width = 1e3 * float(mine[part].mean())
-            axis.barh(y, width, left=left, color=colours[part], height=0.62)
+            axis.barh(y, width, left=left, color=COLOURS[part], height=0.62)
             left += width
         axis.plot(1e3 * mine["iteration_s"], np.full(len(mine), y), "k|", markersize=9, markeredgewidth=1)
         gain = geometric_mean(speed_ups(rows, systems[0], system))

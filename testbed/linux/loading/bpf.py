@@ -457,6 +457,6 @@ def _collected_log() -> Iterator[list[str]]:
         lib.libbpf_set_print(ctypes.c_void_p(previous))
 
 
-def _tail(log: list[str], lines: int = 12) -> str:
+def _tail(log: list[str]) -> str:
     text = [line for line in "\n".join(log).splitlines() if line.strip()]
-    return "\n".join(text[-lines:]) or os.strerror(ctypes.get_errno())
+    return "\n".join(text[-12:]) or os.strerror(ctypes.get_errno())

@@ -145,7 +145,7 @@ def test_a_run_whose_jobs_alone_cannot_be_read_is_one_message(tmp_path: Path) ->
 
 
 def test_a_task_ends_with_a_classified_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def find(*_: object) -> None:
+    def find(*_: object, **__: object) -> None:
         raise MachineError("no such kernel")
 
     monkeypatch.setattr(backends, "find", find)
@@ -181,7 +181,7 @@ def test_here_the_run_is_observed(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 def test_a_task_can_be_handed_to_another_process(tmp_path: Path) -> None:
     (run, *_) = driver.wanted([plan.planned(read(None, SMALL))], tmp_path)
-    task = Task(run.plan, "uml", Path("linux.tar"), 3.0, 1, None, ("run.py",))
+    task = Task(run.plan, "uml", 3.0, 1, None, ("run.py",))
     assert pickle.loads(pickle.dumps(task)) == task
     failed = pickle.loads(pickle.dumps(Failed(LostError("a is gone"))))
     assert isinstance(failed.error, LostError) and str(failed.error) == "a is gone"
