@@ -16,6 +16,7 @@ from testbed.report import drawing, style
 from testbed.report import observations as observed
 from testbed.report.finding import Finding, graded, not_measured_without
 from testbed.report.study import Study
+from testbed.schedulers.job import cassini
 
 ID = "circular"
 POSITION = 160
@@ -120,20 +121,9 @@ def affinity(run: Run) -> list[tuple[int, str]]:
 
 
 def has_loop(edges: list[tuple[int, str]]) -> bool:
-    """Whether the bipartite graph of jobs and links has a loop: an edge between what was connected already."""
-    parent: dict[Node, Node] = {}
-
-    def root(node: Node) -> Node:
-        while parent.setdefault(node, node) != node:
-            node = parent[node]
-        return node
-
-    for job, link in edges:
-        one, other = root(("job", job)), root(("link", link))
-        if one == other:
-            return True
-        parent[one] = other
-    return False
+    """Whether jobs and the links that they cross form one."""
+    links = {link for _, link in edges}
+    return cassini.has_loop([frozenset(job for job, there in edges if there == link) for link in links])
 
 
 def _rings(study: Study) -> list[tuple[Experiment, tuple[str, str]]]:
