@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gzip
 import importlib.util
-import io
 import sys
 import sysconfig
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from testbed.congestion import catalogue
 from testbed.core import source as program
 from testbed.core.environment import ROOT
 from testbed.core.errors import MachineError
-from testbed.core.runs import own_files
+from testbed.core.runs import own_files, rundir
 from testbed.core.runs.plan import Plan
 from testbed.linux.loading import bpf, classifier
 from testbed.transports.datagram import native
@@ -36,14 +35,7 @@ def soabi() -> str:
 @functools.cache
 def archive() -> bytes:
     """The source (``code/…``) and the packages (``packages/…``) as a compressed tar archive."""
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=6) as tar:
-        for name, path in [*_code(), *_packages()]:
-            content = path.read_bytes()
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            tar.addfile(member, io.BytesIO(content))
-    return buffer.getvalue()
+    return gzip.compress(rundir.pack({name: path.read_bytes() for name, path in (*_code(), *_packages())}), 6)
 
 
 def _code() -> Iterator[tuple[str, Path]]:

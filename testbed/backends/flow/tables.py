@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import platform
-import tarfile
 from collections import defaultdict
 from collections.abc import Iterator
 
 from testbed.backends.flow.model import Built, Connection
 from testbed.core.errors import TestbedError
-from testbed.core.runs import documents, rows
+from testbed.core.runs import documents, rows, rundir
 from testbed.core.runs.format_version import VERSION
 from testbed.core.runs.manifest import Counters, Crossing, Measured, Sampling, Told, Way
 from testbed.core.runs.plan import Plan
@@ -99,13 +97,7 @@ class Recorded:
         }
         files = {name: text.encode() for name, text in tables.items()}
         files["manifest.json"] = documents.encode(self._told(cpu_s))
-        buffer = io.BytesIO()
-        with tarfile.open(fileobj=buffer, mode="w") as tar:
-            for name, content in sorted(files.items()):
-                member = tarfile.TarInfo(name)
-                member.size = len(content)
-                tar.addfile(member, io.BytesIO(content))
-        return buffer.getvalue()
+        return rundir.pack(files)
 
     def _iterations(self, counted: list[Ended]) -> Iterator[rows.Iteration]:
         for ended in counted:

@@ -28,6 +28,17 @@ RENAME_EXCHANGE = 2
 MOST_FILES = 64
 
 
+def pack(files: Mapping[str, bytes], archive: bytes = b"") -> bytes:
+    """A tar archive of these files, after those of ``archive``."""
+    buffer = io.BytesIO(archive)
+    with tarfile.open(fileobj=buffer, mode="a" if archive else "w") as tar:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()
+
+
 def unpack(archive: bytes) -> dict[str, bytes]:
     """The files of a tar archive: plain ones only, none in a folder, whatever the archive says.
 

@@ -7,15 +7,13 @@ recorded and what could not be.
 from __future__ import annotations
 
 import contextlib
-import io
 import subprocess
 import sys
-import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from testbed.core.environment import PACKAGES
-from testbed.core.runs import documents, rows
+from testbed.core.runs import documents, rows, rundir
 from testbed.core.runs.events import Event, Start
 from testbed.core.runs.manifest import Recorded
 from testbed.linux.sampling import ticker
@@ -51,7 +49,8 @@ class Recording:
         told = [one for one in account.noted if start_ns is not None and one.end_ns > start_ns]
         if start_ns is None:
             account.refused.append("the run did not say when it began")
-        return with_files(archive, {TABLE: table(told, start_ns or 0), ACCOUNT: documents.encode(recorded_by(account))})
+        files = {TABLE: table(told, start_ns or 0), ACCOUNT: documents.encode(recorded_by(account))}
+        return rundir.pack(files, archive)
 
     def _account(self) -> Account:
         if self.process is None:
@@ -106,14 +105,3 @@ def recorded_by(account: Account) -> Recorded:
         cpu_s=account.cpu_s,
         refused=tuple(account.refused),
     )
-
-
-def with_files(archive: bytes, files: dict[str, bytes]) -> bytes:
-    """A tar archive with more files."""
-    buffer = io.BytesIO(archive)
-    with tarfile.open(fileobj=buffer, mode="a") as tar:
-        for name, content in files.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            tar.addfile(member, io.BytesIO(content))
-    return buffer.getvalue()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,7 @@ from testbed.campaign.executors.reach import Need, Reach, UserModeKernels
 from testbed.campaign.tasks import Completed, Failed, Outcome, Task
 from testbed.cli import main
 from testbed.core.errors import EXIT_MACHINE, EXIT_OK, EXIT_REQUEST, MachineError, TestbedError
-from testbed.core.runs import documents
+from testbed.core.runs import documents, rundir
 from testbed.core.runs.events import Event
 from testbed.core.runs.format_version import VERSION
 from testbed.core.runs.manifest import Told
@@ -71,13 +69,7 @@ class Fake:
             {name: getattr(made, name) for name in Told.__struct_fields__}, Told, from_attributes=True
         )
         files = {"manifest.json": documents.encode(told), disturbances.TABLE: b"waited_s\n0.001\n"}
-        with io.BytesIO() as archive:
-            with tarfile.open(fileobj=archive, mode="w") as tar:
-                for name, content in files.items():
-                    member = tarfile.TarInfo(name)
-                    member.size = len(content)
-                    tar.addfile(member, io.BytesIO(content))
-            return archive.getvalue()
+        return rundir.pack(files)
 
 
 def test_the_unshaped_path_is_measured_once_for_each_size_of_frames() -> None:

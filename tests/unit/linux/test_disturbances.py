@@ -120,7 +120,7 @@ def test_a_recorder_that_cannot_be_started_fails_no_run(monkeypatch: pytest.Monk
 
 
 def _archive() -> bytes:
-    return disturbances.with_files(b"\0" * 10240, {"manifest.json": b"{}"})
+    return rundir.pack({"manifest.json": b"{}"})
 
 
 def test_an_iteration_is_touched_while_it_communicates() -> None:
