@@ -69,6 +69,7 @@ class Locks:
     def release(self) -> None:
         """Give up all of them. Files that nobody has locked, and a folder that was made for nothing, are removed."""
         for fd in self._held.values():
+            fcntl.flock(fd, fcntl.LOCK_UN)  # a child that was forked has the descriptor, too
             os.close(fd)
         self._held.clear()
         for file in self.out.glob(f"{FILE}*"):  # also those of a process that was killed
