@@ -123,7 +123,7 @@ def sharded(name: str) -> Trace:
         operations += [
             Operation(id=f"gather{k}", kind="all_gather", bytes=sizes[k], after=(f"scatter{k}@-1",), layer=k),
             Operation(id=f"forward{k}", kind="compute", duration=Duration(took), after=(f"gather{k}",), layer=k),
-        ]  # fmt: skip
+        ]
     for k in reversed(range(len(layers))):
         operations += [
             Operation(id=f"again{k}", kind="all_gather", bytes=sizes[k], after=(f"forward{k}",), layer=k),

@@ -68,10 +68,7 @@ def find(study: Study) -> list[Finding]:
     """Two findings: where links mark, and where they drop."""
     table = _table(study)
     kinds = ((CLAIM, True), (DROP_CLAIM, False))
-    return [
-        _ideal(study, claim, rows) for claim, marks in kinds
-        if len(rows := table[table["marks"] == marks])
-    ]  # fmt: skip
+    return [_ideal(study, claim, rows) for claim, marks in kinds if len(rows := table[table["marks"] == marks])]
 
 
 def _mechanism(figure: Any, study: Study, table: pd.DataFrame) -> None:

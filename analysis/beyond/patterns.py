@@ -73,7 +73,7 @@ def draw(study: Study, out: Path) -> list[Path]:
         f"{drawing.setting(study.runs[0])}; {drawing.count(table['seed'].nunique(), 'seed')} (dots), means, 95 % intervals (cut at the edge). "
         "Bytes are scaled with the link, times kept.",
         *_assumptions(study),
-    )  # fmt: skip
+    )
     return drawing.save(figure, table, out, ID)
 
 

@@ -66,7 +66,7 @@ PUBLISHED = {
     ("ring", "googlenet-layers"): {64: 19.0 / 17.9},
     ("ring", "t5-layers"): {8: 9.3 / 8.5, 16: 17.4 / 16.2, 32: 31.7 / 30.1, 64: 58.7 / 54.3},
     (GATHERED, "t5-fsdp"): {16: 13.8 / 11.3, 32: 22.9 / 17.4, 64: 31.3 / 23.1},
-}  # fmt: skip
+}
 TENSORFLOW = {  # the same by another framework (published figure, values read from the drawing)
     (SHARDED, "resnet50-layers"): {8: 750 / 695, 16: 1574 / 1274, 32: 2209 / 1975, 64: 3165 / 2775},
     (SHARDED, "googlenet-layers"): {8: 2530 / 2220, 16: 4810 / 3930, 32: 8480 / 6520, 64: 13010 / 9250},

@@ -58,7 +58,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     drawing.caption(
         figure,
         f"{drawing.setting(first)}; {drawing.count(len(first.jobs), 'job')}, duty {observed.duty(first, 0):.0%} each; {drawing.count(table['seed'].nunique(), 'seed')}.",
-    )  # fmt: skip
+    )
     return drawing.save(figure, table, out, ID)
 
 

@@ -85,9 +85,7 @@ def _to_vagrant() -> Route:
     return _route(VAGRANT, found, shlex.split(found.get("userknownhostsfile", "")), name, None, None)
 
 
-def _route(
-    place: str, found: Any, known_hosts: list[str], host: str, port: int | None, user: str | None
-) -> Route:  # fmt: skip
+def _route(place: str, found: Any, known_hosts: list[str], host: str, port: int | None, user: str | None) -> Route:
     """From what an ssh configuration says (``found``); ``port`` and ``user`` win."""
     name, port = found.get("hostname", host), port or int(found.get("port", PORT))
     user = user or found.get("user") or getpass.getuser()

@@ -189,7 +189,7 @@ def behind(device: str, queues: Queues) -> Setting:
 
 def phantom_queue(
     node: str, device: str, rate_bps: int, burst_bytes: int, buffer_bytes: int, marking: Marking
-) -> Setting:  # fmt: skip
+) -> Setting:
     """Marking where the kernel has no RED: a phantom queue in eBPF, in front of the shaper with this rate, bucket and buffer.
 
     A classifier at the bottleneck's egress (`testbed.linux.loading.classifier`) computes how long the queue behind it is at this

@@ -68,9 +68,7 @@ def loss(d_s: npt.ArrayLike, comm_s: float, factor: Factor = Curve(), exponent: 
     return np.asarray(-np.interp(np.asarray(d_s, dtype=float), grid, integral))
 
 
-def noise_bound_s(
-    sigma_s: float, slope: float = SLOPE, intercept: float = INTERCEPT, exponent: float = 1.0
-) -> float:  # fmt: skip
+def noise_bound_s(sigma_s: float, slope: float = SLOPE, intercept: float = INTERCEPT, exponent: float = 1.0) -> float:
     """Most that noise of standard deviation ``sigma_s`` per iteration moves jobs from where they interleave, in s.
 
     For shares ∝ F^p it is 2 σ / (1 − (I / (S + I))^p): as published, for p = 1, 2 σ (1 + I/S), and more for p < 1.

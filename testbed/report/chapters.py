@@ -225,7 +225,7 @@ def _made_by(runs: Sequence[Run]) -> dict[str, dict[str, int]]:
         "user-mode Linux": lambda m: "–" if m.uml is None else f"{m.uml.version}, {m.uml.source}, {m.uml.compiler}",
         "Python": lambda m: m.python,
         "packages": lambda m: ", ".join(f"{name} {version}" for name, version in m.packages.items()),
-    }  # fmt: skip
+    }
     return {question: dict(Counter(answer(run.manifest) for run in runs)) for question, answer in questions.items()}
 
 

@@ -36,7 +36,7 @@ def traces() -> dict[str, list[str]]:
         "mounts": [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()],
         "congestion controls": congestion_controls(),
         "shared memory": [path.name for path in Path("/dev/shm").glob("mltcp-*") if not _of_another(path)],
-    }  # fmt: skip
+    }
 
 
 def left_since(before: dict[str, list[str]]) -> dict[str, list[str]]:

@@ -85,9 +85,7 @@ def transfer(network: Network, source: Host, target: Host, sport: int) -> Connec
 
 def carried(network: Network) -> dict[str, int]:
     """Bytes that ever left by each direction of each link."""
-    return {
-        link_name(end): end.node.ip.get_links(end.index)[0].get("stats64")["tx_bytes"] for end in network.ends()
-    }  # fmt: skip
+    return {link_name(end): end.node.ip.get_links(end.index)[0].get("stats64")["tx_bytes"] for end in network.ends()}
 
 
 @pytest.mark.parametrize(

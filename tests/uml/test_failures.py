@@ -96,7 +96,7 @@ def own_plan(folder: Path, what: str, **fields: Any) -> Plan:
     topology(folder, what)
     return runs.one_plan(
         True, topo=str(folder / "mine.py"), compute="20ms", bytes="1MB", iterations=2, cc=["reno"], **fields
-    )  # fmt: skip
+    )
 
 
 def test_a_process_that_spins_meets_the_wall_limit(tmp_path: Path) -> None:

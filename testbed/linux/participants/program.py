@@ -151,9 +151,7 @@ class Program(Participant):
             diag = DiagSocket()
         with diag:
             diag.bind()
-            found = diag.get_sock_stats(
-                family=socket.AF_INET, states=ESTABLISHED, extensions=WITH_CONGESTION_CONTROL
-            )  # fmt: skip
+            found = diag.get_sock_stats(family=socket.AF_INET, states=ESTABLISHED, extensions=WITH_CONGESTION_CONTROL)
         flows: list[Connection] = []
         for sock in sorted(found, key=lambda sock: (sock["idiag_dst"], sock["idiag_sport"])):
             target = ranks.get(sock["idiag_dst"])

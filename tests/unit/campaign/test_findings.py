@@ -120,7 +120,7 @@ FEW = FewFrames("s1-s2", "marking", 40.0, 32)
         (Demand(), Waits(), BASE, NoCauseKnown()),
     ],
     ids=lambda value: type(value).__name__,
-)  # fmt: skip
+)
 def test_each_reason_is_found(asked: Demand, waits: Waits, base: Result, reason: Reason) -> None:
     assert reason in outcome(row("mltcp_reno"), asked, waits, base).reasons
 

@@ -64,9 +64,7 @@ def links(served: float, *, backlog: int = 30_000, stall_at: int | None = None) 
 
 
 def of_bytes(sent: np.ndarray, t: np.ndarray, backlog: int = 30_000) -> pd.DataFrame:
-    return pd.DataFrame(
-        {"t_s": t, "link": "s1-s2", "bytes": sent, "packets": sent // 1514, "backlog_bytes": backlog}
-    )  # fmt: skip
+    return pd.DataFrame({"t_s": t, "link": "s1-s2", "bytes": sent, "packets": sent // 1514, "backlog_bytes": backlog})
 
 
 def told(planned: Plan, substrate: str = "host", **fields: Any) -> Manifest:

@@ -114,7 +114,7 @@ ONE_NUMBER: list[tuple[str, str, Changes, Changes, str]] = [
     ("I17", RUN, {"measured.senders.0.send_buffer_s": 0.1}, {}, "suspect"),
     ("I19", RUN, {"measured.tcp.TCPRcvQDrop": 1}, {}, "suspect"),
     ("I19", RUN, {"measured.tcp.TCPRcvQDrop": 400}, {}, "invalid"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("id", "run", "manifest", "tables", "becomes"), ONE_NUMBER)

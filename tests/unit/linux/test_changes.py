@@ -326,7 +326,7 @@ def _with(change: Callable[[Any], Any], root: Tbf | Netem) -> Callable[[Tc], Tc]
         (TREES[5], lambda root: replace(root, loss=0.011)),
         (TREES[4], lambda root: replace(root, seed=8)),
     ],
-)  # fmt: skip
+)
 def test_a_kernel_that_rounds_otherwise_stops_the_run(root: Tbf | Netem, change: Callable[[Any], Any]) -> None:
     with pytest.raises(TestbedError, match=r"was set to .* but the kernel holds"):
         settings.apply_all([Queues("s1", "s1-eth0", "s1-s2", root)], Recording(spoil=_with(change, root)))

@@ -166,7 +166,7 @@ def test_beyond_what_was_compared_a_run_is_suspect(tmp_path: Path) -> None:
         ({"system": ["mltcp_cubic"]}, "mltcp_cubic was not compared"),
         ({"event": [{"at": "1s", "link": "s1-s2", "state": "down"}]}, "links that change"),
     ],
-)  # fmt: skip
+)
 def test_it_says_what_was_never_compared(flags: dict[str, Any], words: str) -> None:
     plan = plan_of(**{"jobs": 2, "system": ["mltcp_reno"], **flags})
     said = [flow_weights.beyond(plan, job) for job in plan.jobs]

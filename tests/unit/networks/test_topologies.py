@@ -299,9 +299,9 @@ def test_every_path_leads_there_and_no_two_cross_the_same_links(topo: RoutedTopo
     """A packet goes from router to router by the routes to its address; those far apart have `count` ways that differ."""
     assert spraying.paths(topo) == count
     routes = spraying.routes(topo, count)
-    addresses = dict(itertools.chain.from_iterable(
-        ((topo._addresses[a, b], a), (topo._addresses[b, a], b)) for a, b in topo.links()
-    ))  # fmt: skip
+    addresses = dict(
+        itertools.chain.from_iterable(((topo._addresses[a, b], a), (topo._addresses[b, a], b)) for a, b in topo.links())
+    )
     hosts = [node for node in topo.hosts() if not topo.isRouter(node)]
     ways = set()
     for path_number in range(count):

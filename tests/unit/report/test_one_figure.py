@@ -117,7 +117,7 @@ def test_a_stock_experiment_has_a_command(said: Sequence[str], results: Path, tm
         (["map-on-host.a", "map-on-flow.a"], {"map-on-host.a", "map-on-flow.a"}),
         (["map-on-ssh-root-server-1a2b3c.a", "twin.flow.x"], {"map.a", "twin.flow.x"}),
     ],
-)  # fmt: skip
+)
 def test_a_figure_is_of_one_backend(folders: list[str], expected: set[str], tmp_path: Path) -> None:
     """What ran on another one than an experiment's own is taken where there is nothing else."""
     for name in folders:

@@ -79,7 +79,9 @@ def test_what_the_fluid_model_does_is_found(id: str, first: str, results: Path) 
 
 
 @pytest.mark.parametrize("figure", figures.every(), ids=lambda figure: figure.ID)
-def test_without_results_every_claim_is_not_measured_and_says_on_what_it_fails(figure: figures.Figure, tmp_path: Path) -> None:
+def test_without_results_every_claim_is_not_measured_and_says_on_what_it_fails(
+    figure: figures.Figure, tmp_path: Path
+) -> None:
     section = sections.one(figure, tmp_path, tmp_path / "out")
     assert section.findings and {one.verdict for one in section.findings} == {"not measured"}
     assert all(one.control for one in section.findings)
@@ -142,9 +144,7 @@ def test_abstracts_and_boundaries_are_told_by_what_is_there(results: Path, repor
     assert behind.count("| not measured | not measured |") == len(BOUNDARIES)
     shutil.copytree(reported.parent, tmp_path / "kept")
     folder, gain = tmp_path / "kept" / "figures", Finding(mlt_loss.FASTER, "", "1.2×", 1.2, "× as fast", (1.1, 1.3), 3, "reproduced", "", ())  # fmt: skip
-    section = sections.Section(
-        figures.find(mlt_loss.ID), load_study(tmp_path, mlt_loss.ID), (), (gain,), ()
-    )  # fmt: skip
+    section = sections.Section(figures.find(mlt_loss.ID), load_study(tmp_path, mlt_loss.ID), (), (gain,), ())
     chapters.keep(chapters.of(section, tmp_path, tmp_path), folder)
     asked = [
         "report",

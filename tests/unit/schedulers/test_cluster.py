@@ -82,9 +82,7 @@ def test_two_jobs_on_one_uplink_to_the_microsecond() -> None:
     model = Model(1e9, alpha=0)
     jobs = [Request(0, 2, 100, 1_250_000), Request(1, 2, 200, 1_250_000)]
     assert model.tau_s(jobs[0], 2) == pytest.approx(0.01)
-    assigned = Assignments(
-        tuple(Assignment(job, (Gpu("h1", job), Gpu("h2", job)), At(0), 0) for job in range(2))
-    )  # fmt: skip
+    assigned = Assignments(tuple(Assignment(job, (Gpu("h1", job), Gpu("h2", job)), At(0), 0) for job in range(2)))
     ran = carried_out(assigned, jobs, cluster(2, 2), model)
     assert [one.end_s for one in ran] == pytest.approx([2.0, 3.0])
     assert [one.contention for one in ran] == [2, 2]
