@@ -57,12 +57,16 @@ def filters(classify: Iterable[Classify], bands: int, major: int) -> Iterator[Tc
     """The messages that make them."""
     for each in classify:
         for rule in each.rules(bands):
-            selector = SELECTOR.pack(TC_U32_TERMINAL, 0, 1, bytes(2), 0, 0, 0, bytes(4))
-            selector += KEY.pack(rule.mask, rule.value) + PLACE.pack(0, 0)
-            options = attribute(TCA_U32_CLASSID, struct.pack("=I", handle(major, rule.minor)))
-            options += attribute(TCA_U32_SEL, selector)
-            info = rule.priority << 16 | int.from_bytes(ETH_P_IP.to_bytes(2, "big"), "little")
-            yield Tc("filter", "u32", 0, handle(major), options, info)
+            band = attribute(TCA_U32_CLASSID, struct.pack("=I", handle(major, rule.minor)))
+            yield u32(handle(major), rule.priority, 0, rule.mask, rule.value, band)
+
+
+def u32(parent: int, priority: int, at: int, mask: int, value: int, then: bytes) -> Tc:
+    """A filter that compares the word ``at`` an offset of the IP header; ``then``: attributes that say what becomes of the packet."""
+    selector = SELECTOR.pack(TC_U32_TERMINAL, 0, 1, bytes(2), 0, 0, 0, bytes(4))
+    selector += KEY.pack(mask, value) + PLACE.pack(at, 0)
+    info = priority << 16 | int.from_bytes(ETH_P_IP.to_bytes(2, "big"), "little")
+    return Tc("filter", "u32", 0, parent, then + attribute(TCA_U32_SEL, selector), info)
 
 
 def asked(classify: Iterable[Classify], bands: int) -> list[str]:
@@ -73,7 +77,7 @@ def asked(classify: Iterable[Classify], bands: int) -> list[str]:
 def held(filters: Sequence[Tc]) -> list[str]:
     """The same as the kernel shows it; hash tables, which it makes by itself, left out."""
     return [
-        _filter_in_words(one) for one in sorted(filters, key=lambda one: (one.info >> 16, one.handle)) if _has_keys(one)
+        _filter_in_words(one) for one in sorted(filters, key=lambda one: (one.info >> 16, one.handle)) if has_keys(one)
     ]
 
 
@@ -81,7 +85,8 @@ def _said(rule: Rule) -> str:
     return f"priority {rule.priority}: {rule.value:#010x}/{rule.mask:#010x} at 0 to band {rule.minor}"
 
 
-def _has_keys(shown: Tc) -> bool:
+def has_keys(shown: Tc) -> bool:
+    """Whether a filter compares anything; the kernel also shows hash tables, which it makes by itself."""
     return TCA_U32_SEL in attributes(shown.options)
 
 

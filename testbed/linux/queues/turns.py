@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 
-from testbed.linux.queues.classify import ETH_P_IP, KEY, PLACE, SELECTOR, TC_U32_TERMINAL, TCA_U32_SEL
+from testbed.linux.queues.classify import KEY, PLACE, SELECTOR, TCA_U32_SEL, has_keys, u32
 from testbed.linux.rtnetlink import Tc, attribute, attributes
 
 INGRESS = 0xFFFF0000
@@ -20,13 +20,9 @@ def messages(bit: int, targets: Sequence[int]) -> Iterator[Tc]:
     yield Tc("qdisc", "ingress", INGRESS, INGRESS | 0xFFF1, b"")
     mask = (len(targets) - 1) << UPPER + bit
     for number, index in enumerate(targets):
-        selector = SELECTOR.pack(TC_U32_TERMINAL, 0, 1, bytes(2), 0, 0, 0, bytes(4))
-        selector += KEY.pack(mask, number << UPPER + bit) + PLACE.pack(AT, 0)
         does = attribute(TCA_MIRRED_PARMS, MIRRED.pack(0, 0, STOLEN, 0, 0, INGRESS_REDIRECT, index))
         action = attribute(TCA_ACT_KIND, b"mirred\0") + attribute(TCA_ACT_OPTIONS, does)
-        options = attribute(TCA_U32_ACT, attribute(1, action)) + attribute(TCA_U32_SEL, selector)
-        info = 1 << 16 | int.from_bytes(ETH_P_IP.to_bytes(2, "big"), "little")
-        yield Tc("filter", "u32", 0, INGRESS, options, info)
+        yield u32(INGRESS, 1, AT, mask, number << UPPER + bit, attribute(TCA_U32_ACT, attribute(1, action)))
 
 
 def asked(bit: int, names: Sequence[str]) -> list[str]:
@@ -37,11 +33,7 @@ def asked(bit: int, names: Sequence[str]) -> list[str]:
 
 def held(filters: Sequence[Tc], names: Mapping[int, str]) -> list[str]:
     """What the kernel shows of them; ``names``: of interfaces, by their index."""
-    return [_said(one, names) for one in sorted(filters, key=lambda one: one.handle) if _looks(one)]
-
-
-def _looks(shown: Tc) -> bool:
-    return TCA_U32_SEL in attributes(shown.options)
+    return [_said(one, names) for one in sorted(filters, key=lambda one: one.handle) if has_keys(one)]
 
 
 def _said(shown: Tc, names: Mapping[int, str]) -> str:
