@@ -54,13 +54,13 @@ def main() -> None:
     print(f"veth, both ends on one core, median of {ROUNDS}\n{'':<34}{'Gbit/s':>8}{'ratio':>8}")
     for name, rates in found.items():
         print(f"{name:<34}{median(rates) / 1e9:>8.2f}{median(rates) / base:>8.2f}", flush=True)
-    substrate = uml.find()
+    backend = uml.find()
     print(f"\nvirtual time, 8 → 1 and back, median of {ROUNDS}\n{'':<42}{'s/GB':>8}{'ratio':>8}")
     for rate, (short, long) in RATES.items():
         took: dict[str, list[float]] = {system: [] for system in SYSTEMS}
         for _ in range(ROUNDS):
             for system, more in SYSTEMS.items():
-                walls = [_wall(substrate, system, rate, size) for size in (short, more * long)]
+                walls = [_wall(backend, system, rate, size) for size in (short, more * long)]
                 took[system].append((walls[1] - walls[0]) / (MESSAGES_OF_A_RUN * (more * long - short) / 1e9))
         for system in SYSTEMS:
             ratio = median(took[system]) / median(took["reno"])
@@ -112,7 +112,7 @@ def _iperf(here: str, there: str) -> float:
     return float(told["bits_per_second"] * (1 - told["lost_percent"] / 100))
 
 
-def _wall(substrate: uml.Uml, system: str, rate: str, size: int) -> float:
+def _wall(backend: uml.Uml, system: str, rate: str, size: int) -> float:
     """Wall seconds of the whole run."""
     asked = {
         "topo": "star", "jobs": 1, "workers": 9, "collective": "parameter_server", "compute": "1ms", "bytes": f"{size}B",
@@ -120,7 +120,7 @@ def _wall(substrate: uml.Uml, system: str, rate: str, size: int) -> float:
     }  # fmt: skip
     wanted = next(one for one in plan.planned(spec.read(None, asked))[1] if one.alone is None)
     begun = time.monotonic()
-    substrate.run(wanted, lambda _event: None, patience(wanted))
+    backend.run(wanted, lambda _event: None, patience(wanted))
     return time.monotonic() - begun
 
 

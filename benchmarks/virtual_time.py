@@ -58,8 +58,8 @@ def main() -> None:
     if not (NS3 / "bin/python").exists():
         subprocess.run([sys.executable, "-m", "venv", str(NS3)], check=True)
         subprocess.run([str(NS3 / "bin/pip"), "install", "-q", "ns3"], check=True)
-    substrate = uml.find()
-    print(f"user-mode Linux {substrate.kernel.identity.version}, ns-3 {_ns3_version()}; median of {ROUNDS} rounds")
+    backend = uml.find()
+    print(f"user-mode Linux {backend.kernel.identity.version}, ns-3 {_ns3_version()}; median of {ROUNDS} rounds")
     print(
         f"{'two Reno flows':<22}{'uml packets/s':>15}{'virtual ÷ wall':>16}{'ns-3 packets/s':>16}{'ratio':>8}"
         + (f"{'htsim packets/s':>17}{'ratio':>8}" if htsim else "")
@@ -68,7 +68,7 @@ def main() -> None:
         ours, pace, theirs, htsims = [], [], [], []
         for _ in range(ROUNDS):
             (short, lasted_short, wall_short), (packets, lasted, wall) = (
-                _uml(substrate, rate, mtu, buffer, size) for size in sizes
+                _uml(backend, rate, mtu, buffer, size) for size in sizes
             )
             ours.append((packets - short) / (wall - wall_short))
             pace.append((lasted - lasted_short) / (wall - wall_short))
@@ -83,7 +83,7 @@ def main() -> None:
         )
 
 
-def _uml(substrate: uml.Uml, rate: int, mtu: int, buffer: int, size: int) -> tuple[int, float, float]:
+def _uml(backend: uml.Uml, rate: int, mtu: int, buffer: int, size: int) -> tuple[int, float, float]:
     """Packets through the bottleneck, virtual seconds from the first to the last, wall seconds of the whole run."""
     asked = {
         "jobs": 2, "cc": ["reno"], "iterations": 1, "compute": "1ms", "bytes": f"{size}B", "start_offsets": "0ms,10ms",
@@ -91,7 +91,7 @@ def _uml(substrate: uml.Uml, rate: int, mtu: int, buffer: int, size: int) -> tup
     }  # fmt: skip
     begun = time.perf_counter()
     (one, *_) = plan.plans(plan.resolve(spec.read(None, asked)))
-    archive = substrate.run(one, lambda _event: None, patience(one))
+    archive = backend.run(one, lambda _event: None, patience(one))
     wall = time.perf_counter() - begun
     last = [line.split(",") for line in rundir.unpack(archive)["links.csv"].decode().splitlines() if ",s1-s2," in line][
         -1

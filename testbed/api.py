@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from testbed.backends import Substrate
+from testbed.backends import Backend
 from testbed.campaign import driver, provenance, schedule_tables, sweep_request
 from testbed.campaign.driver import Wanted
 from testbed.campaign.executors import Here, Observer, choice
@@ -90,7 +90,7 @@ def sweep(
 
 
 def _swept(
-    planned: list[Planned], machines: Mapping[str, Substrate], out: Path, executor: str, parallel: int, again: Again, retries: int | None
+    planned: list[Planned], machines: Mapping[str, Backend], out: Path, executor: str, parallel: int, again: Again, retries: int | None
 ) -> list[Path]:  # fmt: skip
     """Run what is missing and sum up; the experiments' folders."""
     choice.check(executor, machines)
@@ -98,7 +98,7 @@ def _swept(
     work = stored.work(planned, out, lambda run: [machines[place] for place in where.places(run.spec.on)], again)
     order, _ = sweep_request.in_order(work)
     alone = executor == "local" and parallel == 1 and len(machines) == 1  # it needs no process of its own
-    here = [Here(substrate, _ignore_event) for substrate in machines.values()]
+    here = [Here(backend, _ignore_event) for backend in machines.values()]
     with (
         contextlib.nullcontext(here)
         if alone
@@ -141,8 +141,8 @@ def _ignore_note(_words: str) -> None:
 
 
 def _carried_out(request: Request, again: Again, retries: int | None) -> Path:
-    chosen, substrate = request.settled(request.choice())
-    _, runs = request.carry_out(chosen, substrate, _no_progress, _draw, again=again, retries=retries)
+    chosen, backend = request.settled(request.choice())
+    _, runs = request.carry_out(chosen, backend, _no_progress, _draw, again=again, retries=retries)
     return runs[0].experiment
 
 

@@ -30,7 +30,7 @@ def draw(study: Study, out: Path) -> list[Path]:
 
 
 def find(study: Study) -> list[Finding]:
-    """Whether the substrates agree."""
+    """Whether the backends agree."""
     places = _one_of_each(study)
     if len(places) < 2:
         return [not_measured(CLAIM, SOURCE, "it takes two places at least; `make agreement` runs it wherever it can")]
@@ -40,7 +40,7 @@ def find(study: Study) -> list[Finding]:
         return [not_measured(CLAIM, SOURCE, str(error))]
     chance = (found["state"] == "steady") & (found["role"] != "treatment")
     judged = found[~chance]
-    means = judged.pivot_table(index="substrate", columns=["cc", "state"], values="ratio", sort=False)
+    means = judged.pivot_table(index="backend", columns=["cc", "state"], values="ratio", sort=False)
     apart = float((means.max() / means.min()).max() - 1)
     each = "; ".join(
         f"{place} " + ", ".join(f"{ratio:.3f}" for ratio in means.loc[place].dropna()) for place in means.index
@@ -50,12 +50,12 @@ def find(study: Study) -> list[Finding]:
     return [
         Finding(
             CLAIM, SOURCE, f"iteration time ÷ ideal ({order}): {each}", apart, "largest relative difference of two means (0: none)", None,
-            int(judged.groupby("substrate")["seed"].nunique().min()), graded(apart <= CLOSE, apart <= NEAR),
+            int(judged.groupby("backend")["seed"].nunique().min()), graded(apart <= CLOSE, apart <= NEAR),
             f"reproduced if all means agree within {CLOSE:.0%}, partly if within {NEAR:.0%}", study.paths,
         )
     ]  # fmt: skip
 
 
 def _one_of_each(study: Study) -> list[Experiment]:
-    """One experiment per substrate; one substrate alone is drawn as well, against the ideal."""
-    return list({one.runs[0].manifest.substrate: one for one in study.experiments}.values())
+    """One experiment per backend; one backend alone is drawn as well, against the ideal."""
+    return list({one.runs[0].manifest.backend: one for one in study.experiments}.values())

@@ -57,7 +57,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     _mechanism(below, study, table)
     drawing.caption(
         figure,
-        f"{drawing.count(len(study.runs[0].jobs), 'job')}, {drawing.count(table['seed'].nunique(), 'seed')}; {drawing.substrate(study.runs[0])}.",
+        f"{drawing.count(len(study.runs[0].jobs), 'job')}, {drawing.count(table['seed'].nunique(), 'seed')}; {drawing.backend(study.runs[0])}.",
         "Marks: from a fifth of the queue on.",
     )
     return drawing.save(figure, table, out, ID)

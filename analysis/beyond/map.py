@@ -62,7 +62,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     one = study.runs[0]
     drawing.caption(
         figure,
-        f"{one.plan.topology}, {drawing.rate(one.rate_bps)}, MTU {one.plan.link.mtu:,}, queues that drop; {drawing.substrate(one)}; {pair[0]} ÷ {pair[1]}; one second alone, overlapped starts; {drawing.count(table['seed'].nunique(), 'seed')}, paired; "
+        f"{one.plan.topology}, {drawing.rate(one.rate_bps)}, MTU {one.plan.link.mtu:,}, queues that drop; {drawing.backend(one)}; {pair[0]} ÷ {pair[1]}; one second alone, overlapped starts; {drawing.count(table['seed'].nunique(), 'seed')}, paired; "
         "settled half of the iterations.",
     )
     return drawing.save(figure, table, out, ID)

@@ -85,7 +85,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     drawing.caption(
         figure,
         f"Two jobs, together {table['load'].iloc[0]:.0%} of the link, overlapped starts; {drawing.count(table['seed'].nunique(), 'seed')}; "
-        f"{drawing.substrate(study.runs[0])}.",
+        f"{drawing.backend(study.runs[0])}.",
         "Loss cycles are computed from buffer and rate (two Reno flows, losses together, no delay). Bars: 95 % intervals, cut at the edge.",
     )
     return drawing.save(figure, table, out, ID)

@@ -60,7 +60,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     drawing.caption(
         figure,
         f"{rows['case'].nunique()} cases, {drawing.count(int(rows['seeds'].min()), 'seed')} each; {drawing.rate(kernels[0].rate_bps)}; "
-        f"{drawing.substrate(kernels[0])}, and the twin. Means over all iterations.",
+        f"{drawing.backend(kernels[0])}, and the twin. Means over all iterations.",
     )
     return drawing.save(figure, rows, out, ID)
 

@@ -54,7 +54,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     drawing.caption(
         figure,
         f"{drawing.rate(study.runs[0].rate_bps)}, round trip {plan.base_rtt_s * 1e3:.0f} ms; {drawing.count(rows['seed'].nunique(), 'seed')} (dots), "
-        f"means; {drawing.substrate(study.runs[0])}. Payload acknowledged, of what the link can carry of it. Dashed: half.",
+        f"means; {drawing.backend(study.runs[0])}. Payload acknowledged, of what the link can carry of it. Dashed: half.",
     )
     return drawing.save(figure, rows, out, ID)
 

@@ -129,7 +129,7 @@ def _over_sizes(study: Study, gains: pd.DataFrame) -> Any:
     _legend(drawn, axes[-1, 0], sorted(gains["rto_ms"].unique(), reverse=True))
     drawing.caption(
         drawn,
-        f"8 workers and a server, {drawing.count(gains['seed'].nunique(), 'seed')} (dots); {drawing.substrate(study.runs[0])}. Of each kind of TCP the fastest in that setting, of those that close early or send less only such as deliver no less than LTP, or nearest to it.",
+        f"8 workers and a server, {drawing.count(gains['seed'].nunique(), 'seed')} (dots); {drawing.backend(study.runs[0])}. Of each kind of TCP the fastest in that setting, of those that close early or send less only such as deliver no less than LTP, or nearest to it.",
         f"Gather and broadcast are told apart to {study.runs[0].plan.sample_ns / 1e6:g} ms, below which their axes are linear.",
     )
     return drawn

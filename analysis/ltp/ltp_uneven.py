@@ -69,7 +69,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     drawing.caption(
         figure,
         f"{drawing.rate(one.rate_bps)}, {drawing.count(len(one.jobs[0].hosts) - 1, 'worker')} and a server, {drawing.count(rows['seed'].nunique(), 'seed')} (ticks), "
-        f"{drawing.count(one.jobs[0].iterations, 'iteration')}; {drawing.substrate(one)}. Speed-ups are over the first system; dashed: ideal.",
+        f"{drawing.count(one.jobs[0].iterations, 'iteration')}; {drawing.backend(one)}. Speed-ups are over the first system; dashed: ideal.",
         "Right: the worker that loses is an open circle.",
     )
     return drawing.save(figure, rows, out, ID)

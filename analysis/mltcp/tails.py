@@ -81,7 +81,7 @@ def draw(study: Study, out: Path) -> list[Path]:
         figure,
         f"{drawing.count(jobs, 'job')}, together {table['load'].iloc[0]:.0%} of the link, queue {table['buffer_bytes'].iloc[0]:,} B, "
         f"{drawing.count(study.runs[0].jobs[0].iterations, 'iteration')}; {drawing.count(table['seed'].nunique(), 'seed')} (dots), means, 95 % intervals (cut at the edge); "
-        f"{drawing.substrate(study.runs[0])}. Lines only guide the eye.",
+        f"{drawing.backend(study.runs[0])}. Lines only guide the eye.",
     )
     return drawing.save(figure, table, out, ID)
 

@@ -19,7 +19,7 @@ from testbed.spec import place as where
 from testbed.spec.limits import Limits
 
 
-class Substrate(Protocol):
+class Backend(Protocol):
     """One place to run."""
 
     @property
@@ -34,7 +34,7 @@ class Substrate(Protocol):
 
     @property
     def limits(self) -> Limits:
-        """How large an experiment it takes; as `testbed.spec.limits.of` has it, before there is a substrate."""
+        """How large an experiment it takes; as `testbed.spec.limits.of` has it, before there is a backend."""
         ...
 
     def check(self, plan: Plan) -> None:
@@ -93,28 +93,28 @@ def check_congestion(place: str, plans: Sequence[Plan]) -> None:
 
 def find(
     place: str, plans: list[Plan], linux_source: Path | None = None, prefer: UserModeLinux | None = None
-) -> Substrate:
-    """The substrate at one place, able to run ``plans``, of user-mode Linux with the kernel that they ``prefer``.
+) -> Backend:
+    """The backend at one place, able to run ``plans``, of user-mode Linux with the kernel that they ``prefer``.
 
     Raises `MachineError`.
     """
     from testbed.backends import host, uml  # noqa: PLC0415 (each knows this module)
 
-    substrate: Substrate
+    backend: Backend
     if where.is_remote(place):
         from testbed.backends import ssh  # noqa: PLC0415 (paramiko takes a while)
 
-        substrate = ssh.find(place)
+        backend = ssh.find(place)
     elif place == where.MODEL:
         from testbed.backends import flow  # noqa: PLC0415 (NumPy, which a run on another machine does without)
 
-        substrate = flow.FlowLevel()
+        backend = flow.FlowLevel()
     else:
-        substrate = host.Host() if place == "host" else uml.find(linux_source, prefer)
+        backend = host.Host() if place == "host" else uml.find(linux_source, prefer)
     for plan in plans:  # those read from disk, too, that nobody counted when they were asked for
         workers = [len(job.hosts) for job in plan.jobs]
         for what, count in (("jobs", len(workers)), ("workers", max(workers)), ("hosts", sum(workers))):
-            substrate.limits.check(what, count, plan.experiment)
+            backend.limits.check(what, count, plan.experiment)
     # One plan of each kind, as far as places may be able to run one and not another.
     kinds = {
         (plan.system.label, tuple(cc.spec for cc in plan.ccs), bool(plan.wires), bool(plan.events), plan.rto_min_us is None, any(link.marking for link in plan.bottlenecks.values()),
@@ -123,5 +123,5 @@ def find(
         for plan in plans
     }  # fmt: skip
     for plan in kinds.values():
-        substrate.check(plan)
-    return substrate
+        backend.check(plan)
+    return backend

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from testbed import backends
-from testbed.backends import Substrate, uml
+from testbed.backends import Backend, uml
 from testbed.backends.usermode import kernel
 from testbed.core.children import end_with
 from testbed.core.errors import MachineError, RequestError, VirtualTimeOnlyError, within_unless_named
@@ -135,7 +135,7 @@ def _chosen(read: Read, flags: dict[str, Any], linux_source: Path | None) -> Cho
 
 def settle(
     choice: Choice, read: Read, flags: dict[str, Any], linux_source: Path | None = None
-) -> tuple[Choice, Substrate]:
+) -> tuple[Choice, Backend]:
     """The place, ready: its kernel built if need be.
 
     Where that build fails, and nobody named `uml`, the choice becomes `host`. Raises `MachineError`.

@@ -1,4 +1,4 @@
-"""What `testbed.linux.run_in_kernel` says, as any substrate hears it: lines of JSON, then an archive.
+"""What `testbed.linux.run_in_kernel` says, as any backend hears it: lines of JSON, then an archive.
 
 It may come from another machine, or from a guest that is not as it was made: whatever comes is held against
 what a run can say, and has an end.

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from testbed.backends import Substrate
+from testbed.backends import Backend
 from testbed.campaign.executors.reach import Reach
 from testbed.campaign.tasks import Failed, Outcome, Task, carry_out
 from testbed.core import input_files, text
@@ -120,7 +120,7 @@ def lines(folder: Path, todo: Sequence[Plan], command: Sequence[str], *, root: b
 
 
 def fitting(
-    file: str, given: Mapping[str, Any], reach: Reach, substrate: Substrate, hear: Callable[[str], None]
+    file: str, given: Mapping[str, Any], reach: Reach, backend: Backend, hear: Callable[[str], None]
 ) -> list[str]:
     """The flags with which a backend holds the experiment of ``file``; none if it holds it as it is.
 
@@ -130,7 +130,7 @@ def fitting(
     """
     plan = _contended(file, given)
     if reach.failed:
-        raise MachineError(f"{substrate.name}: the run that measures what it carries failed: {reach.failed}")
+        raise MachineError(f"{backend.name}: the run that measures what it carries failed: {reach.failed}")
     carried_bps = reach.bps[plan.link.mtu]
     if carried_bps >= HEADROOM * plan.needed_bps:
         return []
@@ -151,9 +151,9 @@ def fitting(
         }
         trial = _contended(file, {**given, **fields, "iterations": TRIAL_ITERATIONS})
         for _ in range(2):
-            word, broken = _judged(carry_out(Task(trial, substrate.name, retries=0), substrate))
+            word, broken = _judged(carry_out(Task(trial, backend.name, retries=0), backend))
             because = f" ({', '.join(sorted(broken))})" if broken else ""
-            hear(f"{plan.experiment} at {Rate(trial.link.rate_bps)} on `{substrate.name}`: {word}{because}")
+            hear(f"{plan.experiment} at {Rate(trial.link.rate_bps)} on `{backend.name}`: {word}{because}")
             if word in ("valid", "suspect"):
                 return words
             disturbed = DISTURBED in broken
@@ -161,7 +161,7 @@ def fitting(
                 break
     why = "something else keeps its machine busy (I21)" if disturbed else "it carries too little"
     raise MachineError(
-        f"{substrate.name}: {file} is not valid there at any rate down to {Rate(int(lowest_bps))}: {why}. Try again when it is "
+        f"{backend.name}: {file} is not valid there at any rate down to {Rate(int(lowest_bps))}: {why}. Try again when it is "
         "idle, or use --on uml."
     )
 

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from testbed import __version__
-from testbed.backends import Substrate
+from testbed.backends import Backend
 from testbed.core import source
 from testbed.core.environment import ROOT
 from testbed.core.runs.load import LoadError, load_run
@@ -38,14 +38,14 @@ def installed() -> dict[str, str]:
 
 
 def provenance(
-    substrate: Substrate, plan: Plan, command: Sequence[str], begun: float, asked: Asked | None = None
+    backend: Backend, plan: Plan, command: Sequence[str], begun: float, asked: Asked | None = None
 ) -> Provenance:
     """What made a run of ``plan`` that has ``begun`` at this time and ends now."""
-    identity = substrate.identity()
+    identity = backend.identity()
     return Provenance(
         testbed=__version__,
-        substrate=substrate.name,
-        clock=substrate.clock,
+        backend=backend.name,
+        clock=backend.clock,
         uml=identity if isinstance(identity, UserModeLinux) else None,
         remote=identity if isinstance(identity, Remote) else None,
         packages=installed(),
@@ -60,7 +60,7 @@ def provenance(
     )
 
 
-def differences(plan: Plan, folder: Path, substrate: Substrate, asked: Asked | None = None) -> list[str] | None:
+def differences(plan: Plan, folder: Path, backend: Backend, asked: Asked | None = None) -> list[str] | None:
     """What is different about the run in ``folder`` from the one that ``plan`` would make now; None: there is no run.
 
     An empty list: the same plan, files, program and kernel. A folder that holds something else is never taken for no run.
@@ -73,20 +73,20 @@ def differences(plan: Plan, folder: Path, substrate: Substrate, asked: Asked | N
         return None
     except (LoadError, OSError) as error:
         return [str(error).rstrip(".")]
-    then, now = manifest.made, provenance(substrate, plan, (), 0.0, asked)
+    then, now = manifest.made, provenance(backend, plan, (), 0.0, asked)
     found = [f"file {name}: SHA-256 {before} → {after}" for name, before, after in _files(then, now)]
     if then.testbed != now.testbed or then.source_sha256 != now.source_sha256:
         found.append(f"program: {_program(then)} → {_program(now)}")
-    if then.substrate != now.substrate:
-        found.append(f"backend: {then.substrate} → {now.substrate}")
+    if then.backend != now.backend:
+        found.append(f"backend: {then.backend} → {now.backend}")
     elif (before := _kernel(then, manifest.kernel)) != (after := _kernel(now, platform.version())):
         found.append(f"kernel: {before} → {after}")
     return found + _planned(manifest.plan, plan)
 
 
-def is_there(plan: Plan, folder: Path, substrate: Substrate) -> bool:
+def is_there(plan: Plan, folder: Path, backend: Backend) -> bool:
     """Whether ``folder`` holds the results of this very run, complete (a folder always is) and of this testbed."""
-    return differences(plan, folder, substrate) == []
+    return differences(plan, folder, backend) == []
 
 
 def _files(then: Provenance, now: Provenance) -> list[tuple[str, str, str]]:

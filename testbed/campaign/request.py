@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed import spec
-from testbed.backends import Substrate, choice
+from testbed.backends import Backend, choice
 from testbed.backends.choice import Choice
 from testbed.campaign import driver
 from testbed.campaign.driver import Wanted
@@ -63,7 +63,7 @@ class Request:
             rundir.check_writable(self.out)
         return chosen
 
-    def settled(self, chosen: Choice) -> tuple[Choice, Substrate]:
+    def settled(self, chosen: Choice) -> tuple[Choice, Backend]:
         """The place, ready."""
         with within_unless_named(self.file):
             return choice.settle(chosen, self.read, self.fields, self.linux_source)
@@ -78,7 +78,7 @@ class Request:
         return [plan for _, plans in self.named(chosen) for plan in plans]
 
     def carry_out(
-        self, chosen: Choice, substrate: Substrate, progress: Progress, finish: Callable[[Summary, Sequence[Wanted]], None],
+        self, chosen: Choice, backend: Backend, progress: Progress, finish: Callable[[Summary, Sequence[Wanted]], None],
         *, again: Again = "never", retries: int | None = None, tell: Tell = lambda _: None,
     ) -> tuple[Summary, list[Wanted]]:  # fmt: skip
         """Run what is missing and sum up; ``finish`` is called while the folder is still locked. Raises what the first failed run raised."""
@@ -87,9 +87,9 @@ class Request:
             for run in driver.wanted(planned, self.out):
                 folders.check(run.folder, self.out)
                 folders.check(run.experiment / "figures", self.out)
-            work = stored.work(planned, self.out, lambda _run: [substrate], again)
+            work = stored.work(planned, self.out, lambda _run: [backend], again)
             with progress(work) as observe:
-                lanes = [Here(substrate, observe)]
+                lanes = [Here(backend, observe)]
                 driver.drive(work.todo, lanes, observe, retries=retries, is_there=work.is_there, kept=work.kept)
             runs = work.summed_up(planned[0][0])
             summary = driver.sum_up(runs)

@@ -43,7 +43,7 @@ def summarise(*experiments: Experiment) -> Summary:
     return Summary(
         version=VERSION,
         experiment=first.plan.experiment,
-        substrate=first.manifest.substrate,
+        backend=first.manifest.backend,
         clock=first.manifest.clock,
         baseline=results[0].system,
         verdict=worst([*(run.verdict.verdict for run in every), *map(_repeated, results)]),

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from testbed import backends as substrates
-from testbed.backends import Substrate, choice
+from testbed import backends
+from testbed.backends import Backend, choice
 from testbed.backends.choice import Choice
 from testbed.campaign.driver import Wanted
 from testbed.campaign.stored.folders import Work
@@ -54,17 +54,17 @@ def check_privileges(files: Sequence[str], given: dict[str, Any]) -> None:
 
 def settled(
     files: Sequence[str], given: dict[str, Any], out: Path, tell: Tell
-) -> tuple[list[tuple[str, Choice]], dict[str, Substrate]]:
+) -> tuple[list[tuple[str, Choice]], dict[str, Backend]]:
     """Every experiment, and every place where some of them run."""
     there = list(possible(files, given, tell))
     rundir.check_writable(out)
     found: list[tuple[str, Choice]] = []
-    machines: dict[str, Substrate] = {}
+    machines: dict[str, Backend] = {}
     for file, chosen in there:
         with within_unless_named(file):
             if where.is_remote(chosen.place):
                 for place in where.places(chosen.place):
-                    machines[place] = substrates.find(place, chosen.plans)
+                    machines[place] = backends.find(place, chosen.plans)
             else:
                 chosen, machines[chosen.place] = choice.settle(chosen, partial(sweep.read, file), given)
         if chosen.reason is not None:

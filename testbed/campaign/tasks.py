@@ -14,7 +14,7 @@ import msgspec
 import pandas as pd
 
 from testbed import backends
-from testbed.backends import Substrate
+from testbed.backends import Backend
 from testbed.backends.progress import patience
 from testbed.campaign.provenance import provenance
 from testbed.campaign.verdict import Case, judge
@@ -67,30 +67,30 @@ def unheard(event: Said) -> None:
     """For those whom events do not concern."""
 
 
-def carry_out(task: Task, substrate: Substrate | None = None, hear: Hear = unheard) -> Outcome:
+def carry_out(task: Task, backend: Backend | None = None, hear: Hear = unheard) -> Outcome:
     """Run a task's plan and judge it; while it is invalid again, at most ``task.retries`` times: the last attempt counts.
 
-    ``substrate`` is that of the task's place, if it is at hand. ``hear`` is told of every event of the run, and of
+    ``backend`` is that of the task's place, if it is at hand. ``hear`` is told of every event of the run, and of
     `Repeated`.
     """
     try:
-        return _carried_out(task, substrate or backends.find(task.place, [task.plan], prefer=task.kernel), hear)
+        return _carried_out(task, backend or backends.find(task.place, [task.plan], prefer=task.kernel), hear)
     except TestbedError as error:
         return Failed(error)
 
 
-def default_retries(substrate: Substrate) -> int:
+def default_retries(backend: Backend) -> int:
     """A real clock may have had a bad moment; under virtual time, or computed, the same would come out."""
-    return 1 if substrate.clock == "real" else 0
+    return 1 if backend.clock == "real" else 0
 
 
-def _carried_out(task: Task, substrate: Substrate, hear: Hear) -> Completed:
-    most = default_retries(substrate) if task.retries is None else task.retries
+def _carried_out(task: Task, backend: Backend, hear: Hear) -> Completed:
+    most = default_retries(backend) if task.retries is None else task.retries
     attempts: list[Attempt] = []
     while True:
         begun = time.time()
-        archive = substrate.run(task.plan, hear, patience(task.plan, task.wall_limit_s))
-        made = provenance(substrate, task.plan, task.command, begun, task.asked)
+        archive = backend.run(task.plan, hear, patience(task.plan, task.wall_limit_s))
+        made = provenance(backend, task.plan, task.command, begun, task.asked)
         run = _judged(task.plan, rundir.unpack(archive), made, task.capacity_bps)
         attempts.append(Attempt(made.started, made.wall_s, run.verdict.verdict, tuple(map(_said, run.verdict.invalid))))
         if run.verdict.verdict != "invalid" or len(attempts) > most:

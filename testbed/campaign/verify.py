@@ -6,7 +6,7 @@ import itertools
 import platform
 from pathlib import Path
 
-from testbed.backends import Substrate, flow, uml
+from testbed.backends import Backend, flow, uml
 from testbed.backends.progress import patience
 from testbed.campaign import stored
 from testbed.campaign.provenance import congestion_control_sha256, provenance, topology_sha256
@@ -35,14 +35,14 @@ def repeat(folder: Path, linux_source: Path | None, wall_limit: Duration | None,
     """
     manifest, before = read(folder, trusted=trusted)
     plan = manifest.plan
-    substrate: Substrate = (
+    backend: Backend = (
         flow.FlowLevel() if manifest.clock == "model" else uml.find(linux_source, prefer=manifest.uml)
     )
-    substrate.check(plan)
-    archive = substrate.run(plan, lambda _event: None, patience(plan, None if wall_limit is None else wall_limit / 1e9))
+    backend.check(plan)
+    archive = backend.run(plan, lambda _event: None, patience(plan, None if wall_limit is None else wall_limit / 1e9))
     after = rundir.unpack(archive)
     lines = [line for name in before if (line := _difference(name, before[name], after.get(name, b"")))]
-    return lines + _reasons(manifest, substrate) if lines else []
+    return lines + _reasons(manifest, backend) if lines else []
 
 
 def read(folder: Path, *, trusted: bool) -> tuple[Manifest, dict[str, bytes]]:
@@ -63,7 +63,7 @@ def read(folder: Path, *, trusted: bool) -> tuple[Manifest, dict[str, bytes]]:
         ) from error
     if manifest.clock == "real":
         raise RequestError(
-            f"{folder} ran on `{manifest.substrate}`, against a real clock: it never repeats to the byte. Use --on uml."
+            f"{folder} ran on `{manifest.backend}`, against a real clock: it never repeats to the byte. Use --on uml."
         )
     plan = manifest.plan
     stored.check(plan, folder / "manifest.json")
@@ -96,9 +96,9 @@ def _difference(name: str, before: bytes, after: bytes) -> str:
     return f"{name} differs in its ends of lines"
 
 
-def _reasons(manifest: Manifest, substrate: Substrate) -> list[str]:
+def _reasons(manifest: Manifest, backend: Backend) -> list[str]:
     """What else is not as it was."""
-    now = provenance(substrate, manifest.plan, (), 0.0)
+    now = provenance(backend, manifest.plan, (), 0.0)
     pairs = {
         "kernel": (manifest.uml, now.uml),
         "testbed's commit": (manifest.git_commit, now.git_commit),

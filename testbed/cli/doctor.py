@@ -59,7 +59,7 @@ class Finding:
     works: bool | None  # None: not tried, since only root can
     detail: str
     fix: str
-    needed: str  # the substrate, or empty
+    needed: str  # the backend, or empty
     command: str = ""  # to be pasted, behind what it is for
 
 
@@ -257,11 +257,11 @@ def _marking() -> str:
 
 def _uml() -> str:
     privileges.give_up()
-    substrate = uml.find()
+    backend = uml.find()
     asked = spec.read(None, {"jobs": 1, "cc": ["mltcp_reno"], "iterations": 1, "compute": "1ms", "bytes": "100kB"})
     (one, *_) = plan.plans(plan.resolve(asked))
-    substrate.run(one, lambda _event: None, patience(one))
-    return f"Linux {substrate.kernel.identity.version}, under virtual time"
+    backend.run(one, lambda _event: None, patience(one))
+    return f"Linux {backend.kernel.identity.version}, under virtual time"
 
 
 def _flow() -> str:

@@ -16,7 +16,7 @@ from testbed.core.errors import EXIT_INVALID, EXIT_OK, MachineError, RequestErro
 from testbed.spec import place as where
 
 if TYPE_CHECKING:
-    from testbed.backends import Substrate
+    from testbed.backends import Backend
     from testbed.backends.choice import Choice
     from testbed.campaign.driver import Wanted
     from testbed.campaign.executors import Observer
@@ -81,7 +81,7 @@ def run(parsed: argparse.Namespace) -> int:
     notes, quiet = terminal.errors(), parsed.quiet or parsed.json
     connecting = where.is_remote(chosen.place) and not quiet
     with notes.status(f"{chosen.place}: connecting") if connecting else contextlib.nullcontext():
-        chosen, substrate = asked.settled(chosen)
+        chosen, backend = asked.settled(chosen)
     if chosen.reason is not None:
         terminal.say_error(chosen)
 
@@ -98,10 +98,10 @@ def run(parsed: argparse.Namespace) -> int:
             yield shown
 
     def show(summary: Summary, runs: Sequence[Wanted]) -> None:
-        _show(summary, runs, substrate if where.is_remote(chosen.place) else None, as_json=parsed.json)
+        _show(summary, runs, backend if where.is_remote(chosen.place) else None, as_json=parsed.json)
 
     summary, _ = asked.carry_out(
-        chosen, substrate, progress, show, again=flags.again(parsed), retries=parsed.retries, tell=terminal.say_error
+        chosen, backend, progress, show, again=flags.again(parsed), retries=parsed.retries, tell=terminal.say_error
     )
     if summary.verdict == "invalid" or (parsed.strict and summary.verdict != "valid"):
         return EXIT_INVALID
@@ -110,12 +110,12 @@ def run(parsed: argparse.Namespace) -> int:
 
 def _described(asked: Request, chosen: Choice) -> Iterator[str]:
     """Where it would run, what the file's ``[real-clock]`` changes there, and every run."""
-    from testbed import backends as substrates
+    from testbed import backends
     from testbed.backends import choice
     from testbed.cli import dry_run
 
     try:
-        substrates.check_congestion(chosen.place, chosen.plans)
+        backends.check_congestion(chosen.place, chosen.plans)
     except MachineError as error:
         raise choice.explained(chosen, error) from error
     yield str(chosen)
@@ -124,9 +124,9 @@ def _described(asked: Request, chosen: Choice) -> Iterator[str]:
         if changed := spec.differences(virtual, real):
             yield "[real-clock] is in force:"
             yield from (f"  {line}" for line in changed)
-    if substrates.is_assumed(chosen.place):
+    if backends.is_assumed(chosen.place):
         yield "What the kernel there can is assumed: only root finds out, there."
-    known = None if where.is_computed(chosen.place) else substrates.foreseen(chosen.place)
+    known = None if where.is_computed(chosen.place) else backends.foreseen(chosen.place)
     plans = asked.plans(chosen)
     for plan in plans:
         yield from dry_run.describe(plan, known)
@@ -135,14 +135,14 @@ def _described(asked: Request, chosen: Choice) -> Iterator[str]:
 
 def _document(asked: Request, chosen: Choice) -> dict[str, Any]:
     """What would be run, for programs; raises what the run would."""
-    from testbed import backends as substrates
+    from testbed import backends
     from testbed.cli import dry_run
 
-    substrates.check_congestion(chosen.place, chosen.plans)
+    backends.check_congestion(chosen.place, chosen.plans)
     return dry_run.document(asked.plans(chosen), asked.out, chosen.place)
 
 
-def _show(summary: Summary, runs: Sequence[Wanted], machine: Substrate | None, *, as_json: bool) -> None:
+def _show(summary: Summary, runs: Sequence[Wanted], machine: Backend | None, *, as_json: bool) -> None:
     """Draw the figures, print the results; ``machine`` is the other one that they were on."""
     from testbed.campaign import driver
     from testbed.cli import run_summary

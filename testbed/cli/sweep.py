@@ -38,7 +38,7 @@ from testbed.spec import place as where
 from testbed.spec import schedules, sweep
 
 if TYPE_CHECKING:
-    from testbed.backends import Substrate
+    from testbed.backends import Backend
     from testbed.campaign.driver import Failure, Wanted
     from testbed.campaign.executors import Executor
     from testbed.campaign.stored.folders import Work
@@ -182,7 +182,7 @@ def _describe(studies: list[Asked], files: list[str], given: dict[str, Any], par
 
 def _measured(what: str, files: Sequence[str], given: dict[str, Any]) -> int:
     """Print the backend that can run ``files``, or the flags with which the one measured can; why goes to stderr."""
-    from testbed import backends as substrates
+    from testbed import backends
     from testbed.campaign import proposal
     from testbed.campaign.executors import reach
 
@@ -197,10 +197,10 @@ def _measured(what: str, files: Sequence[str], given: dict[str, Any]) -> int:
     mtus = {need.mtu for need in needed}
     if mtus:
         print(f"measuring what `{place}` carries", file=sys.stderr)
-    substrate = substrates.find(place, list(map(reach.probe, mtus)))
-    found = reach.measure(substrate, mtus)
+    backend = backends.find(place, list(map(reach.probe, mtus)))
+    found = reach.measure(backend, mtus)
     if what == "flags":
-        print(shlex.join(proposal.fitting(files[0], given, found, substrate, _left_out)))
+        print(shlex.join(proposal.fitting(files[0], given, found, backend, _left_out)))
         return EXIT_OK
     decision = reach.decide(place, found, needed, reach.user_mode_kernels(place))
     print(text.paragraph(str(decision)), file=sys.stderr)
@@ -219,7 +219,7 @@ def _in_real_time(file: str, given: dict[str, Any]) -> list[Planned]:
         return []
 
 
-def _carried_out(planned: list[Planned], machines: dict[str, Substrate], parsed: argparse.Namespace) -> int:
+def _carried_out(planned: list[Planned], machines: dict[str, Backend], parsed: argparse.Namespace) -> int:
     """Run what is missing, then sum up every experiment; an exit code."""
     from testbed.campaign import driver, sweep_request
     from testbed.campaign.executors import choice
@@ -227,7 +227,7 @@ def _carried_out(planned: list[Planned], machines: dict[str, Substrate], parsed:
     from testbed.cli.console import Count
     from testbed.core import terminal
 
-    def able(run: Wanted) -> list[Substrate]:
+    def able(run: Wanted) -> list[Backend]:
         return [machines[place] for place in where.places(run.spec.on)]
 
     choice.check(parsed.executor, machines)

@@ -135,7 +135,7 @@ def _title(summary: Summary) -> str:
     fewest = min((job.iterations for job in row.per_job if job.iterations), default=row.iterations)
     several = f"{fewest} to " if fewest < row.iterations else ""
     return (
-        f"{summary.experiment} on {summary.substrate}: {count(row.jobs, 'job')}, {several}{count(row.iterations, 'iteration')}, "
+        f"{summary.experiment} on {summary.backend}: {count(row.jobs, 'job')}, {several}{count(row.iterations, 'iteration')}, "
         f"{count(_seeds(summary), 'seed')}"
     )
 

@@ -1,4 +1,4 @@
-"""What a kernel can, as far as a run's set-up depends on it: reported by a substrate, asked by `testbed.linux.setup_steps`."""
+"""What a kernel can, as far as a run's set-up depends on it: reported by a backend, asked by `testbed.linux.setup_steps`."""
 
 from __future__ import annotations
 

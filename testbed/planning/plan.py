@@ -1,6 +1,6 @@
 """From a spec to plans: one plan is one run (one congestion control, one seed), fully numeric.
 
-A plan is what a substrate carries into its Linux (as JSON) and what the manifest keeps.
+A plan is what a backend carries into its Linux (as JSON) and what the manifest keeps.
 """
 
 from __future__ import annotations

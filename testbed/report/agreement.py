@@ -1,4 +1,4 @@
-"""The same experiment on several substrates, against the ideal: the figure `agreement`, and what
+"""The same experiment on several backends, against the ideal: the figure `agreement`, and what
 ``mltcp compare A B`` adds for these.
 
 For every congestion control: a job alone, and all jobs once settled (the mean of each
@@ -30,31 +30,31 @@ def compare(folders: list[Path], out: Path) -> tuple[pd.DataFrame, list[Path]]:
 
 
 def draw(experiments: Sequence[Experiment], out: Path) -> tuple[pd.DataFrame, list[Path]]:
-    """The same from experiments. Raises `LoadError` if they are not the same one, each on another substrate."""
+    """The same from experiments. Raises `LoadError` if they are not the same one, each on another backend."""
     found = table(experiments)
     drawing.write_table(found, out / "agreement.csv")
     return found, [*_draw(found, experiments[0], out), out / "agreement.csv"]
 
 
 def table(experiments: Sequence[Experiment]) -> pd.DataFrame:
-    """One row per substrate, congestion control, state and seed: ``substrate, cc, state, seed, ratio`` (÷ ideal)."""
+    """One row per backend, congestion control, state and seed: ``backend, cc, state, seed, ratio`` (÷ ideal)."""
     first, *others = experiments
     for other in others:
         if what := differences(first, other):
             raise LoadError(f"{first.path} and {other.path} are different experiments: {what[0]}")
-    substrates = [one.runs[0].manifest.substrate for one in experiments]
-    if len(set(substrates)) < len(substrates):
+    backends = [one.runs[0].manifest.backend for one in experiments]
+    if len(set(backends)) < len(backends):
         raise LoadError(
-            f"{' and '.join(str(one.path) for one in experiments)} ran on the same substrate, {substrates[0]}; there is nothing "
+            f"{' and '.join(str(one.path) for one in experiments)} ran on the same backend, {backends[0]}; there is nothing "
             "to compare"
         )
     return pd.concat([_table(experiment) for experiment in experiments], ignore_index=True)
 
 
 def means(found: pd.DataFrame) -> pd.DataFrame:
-    """Mean over seeds, one column per substrate, and how far the others are from the first (as a share)."""
-    order = list(dict.fromkeys(found["substrate"]))
-    wide = found.pivot_table(index=["cc", "state"], columns="substrate", values="ratio", sort=False)[order]
+    """Mean over seeds, one column per backend, and how far the others are from the first (as a share)."""
+    order = list(dict.fromkeys(found["backend"]))
+    wide = found.pivot_table(index=["cc", "state"], columns="backend", values="ratio", sort=False)[order]
     for other in order[1:]:
         wide[f"{other} ÷ {order[0]} - 1"] = wide[other] / wide[order[0]] - 1
     return wide
@@ -96,7 +96,7 @@ def _table(experiment: Experiment) -> pd.DataFrame:
     for run in experiment.runs:
         if isnan(ideal := measured.ideal_s(run)):  # of a real program
             continue
-        common = {"substrate": run.manifest.substrate, "cc": run.system, "role": run.role, "seed": run.seed}
+        common = {"backend": run.manifest.backend, "cc": run.system, "role": run.role, "seed": run.seed}
         together = metrics.steady(run.times)
         rows.append({**common, "state": "steady", "ratio": together / ideal})
         lone = list(experiment.alone_of(run).values())
@@ -105,26 +105,26 @@ def _table(experiment: Experiment) -> pd.DataFrame:
             told.update(one.path for one in lone)
             by_itself = float(np.mean([metrics.alone(one.times) for one in lone]))
             rows.append({**common, "state": "alone", "ratio": by_itself / ideal})
-    return pd.DataFrame(rows, columns=["substrate", "cc", "role", "state", "seed", "ratio"])
+    return pd.DataFrame(rows, columns=["backend", "cc", "role", "state", "seed", "ratio"])
 
 
 def _draw(found: pd.DataFrame, experiment: Experiment, out: Path) -> list[Path]:
-    ccs, substrates = experiment.systems, list(dict.fromkeys(found["substrate"]))
+    ccs, backends = experiment.systems, list(dict.fromkeys(found["backend"]))
     figure, axes = style.new_figure(1, len(STATES), figsize=(4.6 * len(STATES), 3.6), sharey=True)
-    width = 0.7 / len(substrates)
+    width = 0.7 / len(backends)
     for axis, (state, title) in zip(axes[0], STATES.items(), strict=True):
-        for i, substrate in enumerate(substrates):
+        for i, backend in enumerate(backends):
             colour = style.JOBS[i % len(style.JOBS)]
             for x, cc in enumerate(ccs):
-                rows = found[(found["substrate"] == substrate) & (found["cc"] == cc) & (found["state"] == state)]
+                rows = found[(found["backend"] == backend) & (found["cc"] == cc) & (found["state"] == state)]
                 values = rows["ratio"].to_numpy()
                 if not len(values):
                     continue
-                at = x + (i - (len(substrates) - 1) / 2) * width
+                at = x + (i - (len(backends) - 1) / 2) * width
                 spread = np.linspace(-0.25, 0.25, len(values)) * width if len(values) > 1 else np.zeros(len(values))
                 axis.plot(at + spread, values, "o", markersize=4, color=colour, alpha=0.6)
                 axis.hlines(values.mean(), at - 0.4 * width, at + 0.4 * width, color=colour, linewidth=2,
-                            label=substrate if x == 0 else None)  # fmt: skip
+                            label=backend if x == 0 else None)  # fmt: skip
                 if interval := interval_of(values):
                     axis.vlines(at, *interval, color=colour, linewidth=1)
         axis.axhline(1, color=style.REFERENCE, linewidth=0.8, linestyle="--")

@@ -212,7 +212,7 @@ def _facts(section: Section) -> list[tuple[str, str]]:
         ("jobs", _several(len(run.jobs) for run in runs)),
         ("seeds", _range(len({run.seed for run in one.runs}) for one in section.study.experiments)),
         ("iterations", _several(job.iterations for run in runs for job in run.jobs)),
-        ("where", ", ".join(sorted({run.manifest.substrate for run in runs}))),
+        ("where", ", ".join(sorted({run.manifest.backend for run in runs}))),
         ("runs", f"{len(section.every_run)} ({', '.join(f'{count} {verdict}' for verdict, count in sorted(verdicts.items(), reverse=True))})"),
         ("wall time", f"{duration(section.wall_s)} (one run at a time)"),
     ]  # fmt: skip
@@ -221,7 +221,7 @@ def _facts(section: Section) -> list[tuple[str, str]]:
 def _made_by(runs: Sequence[Run]) -> dict[str, dict[str, int]]:
     questions: dict[str, Callable[[Manifest], str]] = {
         "testbed": lambda m: f"{m.testbed}, source {m.source_sha256[:12]}, commit {m.git_commit or 'unknown'}",
-        "where": lambda m: f"{m.substrate}, {m.kernel}",
+        "where": lambda m: f"{m.backend}, {m.kernel}",
         "user-mode Linux": lambda m: "–" if m.uml is None else f"{m.uml.version}, {m.uml.source}, {m.uml.compiler}",
         "Python": lambda m: m.python,
         "packages": lambda m: ", ".join(f"{name} {version}" for name, version in m.packages.items()),

@@ -77,16 +77,16 @@ def caption(figure: Any, *lines: str) -> None:
 
 
 def setting(*runs: Run) -> str:
-    """Network and substrate in one line; of several runs every link, and the rest of the first."""
+    """Network and backend in one line; of several runs every link, and the rest of the first."""
     links = dict.fromkeys(_link(run) for run in runs)
-    return f"{runs[0].plan.topology}, {' or '.join(links)}; {substrate(runs[0])}"
+    return f"{runs[0].plan.topology}, {' or '.join(links)}; {backend(runs[0])}"
 
 
-def substrate(run: Run) -> str:
+def backend(run: Run) -> str:
     """What a run ran on: ``uml, Linux 6.12.117``; a model has no kernel."""
     if is_model(run):
-        return f"{run.manifest.substrate}, a model without packets"
-    return f"{run.manifest.substrate}, {run.manifest.kernel.split(' #')[0]}"
+        return f"{run.manifest.backend}, a model without packets"
+    return f"{run.manifest.backend}, {run.manifest.kernel.split(' #')[0]}"
 
 
 def is_model(run: Run) -> bool:

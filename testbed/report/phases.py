@@ -236,7 +236,7 @@ def figure(study: Study, rows: pd.DataFrame, lines: Sequence[str], columns: str,
     drawing.caption(
         drawn,
         f"{drawing.count(len(one.jobs[0].hosts) - 1, 'worker')} and a server, {drawing.count(rows['seed'].nunique(), 'seed')} (ticks), {drawing.count(one.jobs[0].iterations, 'iteration')}; "
-        f"{drawing.substrate(one)}.",
+        f"{drawing.backend(one)}.",
         f"Means over workers; dashed: ideal, of the last of them. Gather and broadcast are told apart to {one.plan.sample_ns / 1e6:g} ms. Speed-ups are over the first system.",
     )
     return drawn

@@ -75,7 +75,7 @@ def experiments(results: Path) -> dict[str, Path]:
 def load_study(results: Path, id: str, *, several_places: bool = False) -> Study:
     """What ``results`` holds for figure ``id``. Never raises: what cannot be used is a problem, and the rest is there.
 
-    Runs of different programs are a problem (told, and shown all the same), those of different substrates too
+    Runs of different programs are a problem (told, and shown all the same), those of different backends too
     unless ``several_places``; runs of the flow-level twin where it was not compared with the kernel are left out unless so.
     """
     usable, problems = [], []
@@ -155,14 +155,14 @@ def _placed(runs: Iterable[Run]) -> list[str]:
 
 
 def _mixed(runs: Iterable[Run], several_places: bool) -> list[str]:
-    """One paragraph if the runs were not all made by the same program on the same substrate."""
+    """One paragraph if the runs were not all made by the same program on the same backend."""
     made: dict[str, Path] = {}
     for run in runs:
         # The source, not the commit: that also changes with what no run is made of.
         manifest = run.manifest
         by = f"testbed {manifest.testbed}, source {manifest.source_sha256[:12]}"
         if not several_places:
-            by = f"{by}, {manifest.substrate}" + ("" if manifest.uml is None else f" {manifest.uml.version}")
+            by = f"{by}, {manifest.backend}" + ("" if manifest.uml is None else f" {manifest.uml.version}")
         made.setdefault(by, run.path)
     if len(made) < 2:
         return []

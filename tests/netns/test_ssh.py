@@ -70,17 +70,17 @@ def nothing_half(folder: Path) -> None:
 
 @contextlib.contextmanager
 def reached(there: Machine, patch: pytest.MonkeyPatch, user: str = "root") -> Iterator[ssh.Ssh]:
-    """The machine as a substrate of this process, whose sockets are made where it can be reached."""
+    """The machine as a backend of this process, whose sockets are made where it can be reached."""
     patch.delenv("SSH_AUTH_SOCK", raising=False)
     for name, value in there.environment().items():
         patch.setenv(name, value)
     fd = os.open(f"/proc/{there.init}/ns/net", os.O_RDONLY)
-    substrate = ssh.Ssh(there.on_as(user))
+    backend = ssh.Ssh(there.on_as(user))
     try:
         with netns.entered(fd):
-            yield substrate
+            yield backend
     finally:
-        substrate.close()
+        backend.close()
         os.close(fd)
 
 
@@ -130,9 +130,9 @@ def test_the_core_of_a_transport_goes_along(tmp_path: Path, monkeypatch: pytest.
     for nothing in instead:
         nothing.touch()
     with machine(tmp_path / "machine", instead=instead) as there:
-        with reached(there, monkeypatch) as substrate:
-            substrate.check(one)
-            files = rundir.unpack(substrate.run(one, lambda event: None, Patience()))
+        with reached(there, monkeypatch) as backend:
+            backend.check(one)
+            files = rundir.unpack(backend.run(one, lambda event: None, Patience()))
         messages = pd.read_csv(io.BytesIO(files["messages.csv"]))
         assert len(messages) == 2 * 2 * 2 * 3  # ends, stages, workers, iterations
         assert (messages["delivered"] + messages["missing"] == messages["bytes"]).all()
@@ -153,14 +153,14 @@ def test_its_progress_is_seen_while_it_runs(there: Machine, monkeypatch: pytest.
 
     heard: list[str] = []
     short, long = (one_plan(cc=["mltcp_reno"], compute="300ms", bytes="1MB", iterations=n) for n in (4, 2000))
-    with reached(there, monkeypatch) as substrate:
-        substrate.check(short)
+    with reached(there, monkeypatch) as backend:
+        backend.check(short)
         files = rundir.unpack(
-            substrate.run(short, lambda event: heard.append(type(event).__name__.lower()), Patience())
+            backend.run(short, lambda event: heard.append(type(event).__name__.lower()), Patience())
         )
         with pytest.raises(SeenEnoughError):
-            substrate.run(long, look, Patience())
-        again = rundir.unpack(substrate.run(short, print, Patience()))
+            backend.run(long, look, Patience())
+        again = rundir.unpack(backend.run(short, print, Patience()))
     assert files.keys() == again.keys() >= {*TABLES, "manifest.json"}
     assert heard.count("iteration") == 2 * 2 * 4 and {"phase", "shares"} <= set(heard)
     assert there.is_clean()
@@ -374,8 +374,8 @@ def test_without_python_there_it_says_so(tmp_path: Path) -> None:
 
 def test_without_packages_for_its_python_it_says_so(there: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upload, "soabi", lambda: "cpython-399-x86_64-linux-gnu")
-    with reached(there, monkeypatch) as substrate, pytest.raises(MachineError, match="pip install mininet") as error:
-        substrate.check(quick())
+    with reached(there, monkeypatch) as backend, pytest.raises(MachineError, match="pip install mininet") as error:
+        backend.check(quick())
     assert "without mininet, msgspec" in str(error.value) or "without msgspec" in str(error.value)
     assert there.is_clean()
 
@@ -398,10 +398,10 @@ def test_a_full_disk_there_does_not_matter(tmp_path: Path) -> None:
 def test_too_little_memory_there_is_said(there: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ssh, "ROOM", "1m")
     with (
-        reached(there, monkeypatch) as substrate,
+        reached(there, monkeypatch) as backend,
         pytest.raises(MachineError, match="no room for the testbed in its memory"),
     ):
-        substrate.check(quick())
+        backend.check(quick())
     assert there.is_clean()
 
 
@@ -422,13 +422,13 @@ def test_what_a_run_there_dies_of_is_told(there: Machine, monkeypatch: pytest.Mo
             killed.extend(pid for pid, words in there.processes().items() if "testbed.replay.worker" in words)
             os.kill(killed[0], signal.SIGKILL)
 
-    with reached(there, monkeypatch) as substrate:
+    with reached(there, monkeypatch) as backend:
         with pytest.raises(TestbedError, match=r"worker \d of job \d on host .* was killed by signal 9"):
-            substrate.run(one_plan(compute="100ms", bytes="1MB", iterations=500, cc=["reno"]), observe, Patience())
+            backend.run(one_plan(compute="100ms", bytes="1MB", iterations=500, cc=["reno"]), observe, Patience())
         with pytest.raises(TestbedError, match=r"wall limit of 3 s .--wall-limit. ended the run"):
             long = one_plan(compute="100ms", bytes="1MB", iterations=500, cc=["reno"])
-            substrate.run(long, print, Patience(wall_s=3))
-        substrate.check(quick())  # connects again
+            backend.run(long, print, Patience(wall_s=3))
+        backend.check(quick())  # connects again
     assert there.is_clean()
 
 

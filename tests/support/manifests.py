@@ -50,7 +50,7 @@ def manifest(plan: Plan, **fields: Any) -> Manifest:
     }
     whole: dict[str, Any] = {
         "version": VERSION, "plan": msgspec.to_builtins(plan), "settings": [], "congestion_controls": loaded(plan),
-        "kernel": "Linux 6.12.0 #1 x86_64", "python": "3.11", "testbed": "0", "backend": fields.pop("substrate", "uml"), "clock": "virtual",
+        "kernel": "Linux 6.12.0 #1 x86_64", "python": "3.11", "testbed": "0", "backend": fields.pop("backend", "uml"), "clock": "virtual",
         "uml": UML, "remote": None, "packages": {}, "git_commit": "0" * 40, "source_sha256": "0" * 64, "command": [],
         "started": "2026-01-01T00:00:00+00:00", "wall_s": 1.0, "topology_sha256": None, "congestion_control_sha256": {},
         "digest": "", **fields, "measured": measured,

@@ -1,4 +1,4 @@
-"""Runs as the tests make them: one plan on a substrate, or the command as a user types it."""
+"""Runs as the tests make them: one plan on a backend, or the command as a user types it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 
 from testbed import spec
-from testbed.backends import Substrate
+from testbed.backends import Backend
 from testbed.backends.progress import patience
 from testbed.campaign.tasks import Completed, Task, carry_out
 from testbed.core.runs import rundir
@@ -86,11 +86,11 @@ def one_plan(alone: bool = False, **fields: Any) -> Plan:
     return one
 
 
-def run_plan(substrate: Substrate, alone: bool = False, **fields: Any) -> Result:
+def run_plan(backend: Backend, alone: bool = False, **fields: Any) -> Result:
     """Run the (only) plan of a spec, or its job alone, and nothing else."""
     one = one_plan(alone, **fields)
-    substrate.check(one)
-    return Result(rundir.unpack(substrate.run(one, lambda event: None, patience(one))))
+    backend.check(one)
+    return Result(rundir.unpack(backend.run(one, lambda event: None, patience(one))))
 
 
 def spoiled(verdict: dict[str, Any]) -> bool:

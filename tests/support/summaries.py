@@ -35,6 +35,6 @@ def row(
 
 def summary(*results: Result, **more: Any) -> Summary:
     whole = Summary(
-        version=VERSION, experiment="x", substrate="uml", clock="virtual", baseline="reno", verdict="valid", offered_load=None, results=results
+        version=VERSION, experiment="x", backend="uml", clock="virtual", baseline="reno", verdict="valid", offered_load=None, results=results
     )  # fmt: skip
     return replace(whole, **more)

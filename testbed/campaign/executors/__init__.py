@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Protocol
 
-from testbed.backends import Substrate
+from testbed.backends import Backend
 from testbed.campaign.tasks import Failed, Outcome, Task, carry_out
 from testbed.core.errors import TestbedError
 from testbed.core.runs.events import Said
@@ -29,10 +29,10 @@ class Executor(Protocol):
 
 
 class Here:
-    """In this process, on a substrate that is at hand; ``observe`` is told of every event of every run."""
+    """In this process, on a backend that is at hand; ``observe`` is told of every event of every run."""
 
-    def __init__(self, substrate: Substrate, observe: Observer) -> None:
-        self.substrate, self.observe = substrate, observe
+    def __init__(self, backend: Backend, observe: Observer) -> None:
+        self.backend, self.observe = backend, observe
 
     def place(self, on: str) -> str | None:
         return on
@@ -40,7 +40,7 @@ class Here:
     def submit(self, task: Task) -> Future[Outcome]:
         """Ends when the task has."""
         done: Future[Outcome] = Future()
-        done.set_result(carry_out(task, self.substrate, partial(self.observe, task.plan)))
+        done.set_result(carry_out(task, self.backend, partial(self.observe, task.plan)))
         return done
 
 

@@ -16,7 +16,7 @@ import msgspec
 import pandas as pd
 
 from testbed import spec
-from testbed.backends import Substrate
+from testbed.backends import Backend
 from testbed.backends.progress import patience
 from testbed.backends.usermode import kernel
 from testbed.core.errors import EXIT_FAILED, MachineError, TestbedError
@@ -68,7 +68,7 @@ def needs(plans: Iterable[Plan]) -> tuple[Need, ...]:
     return tuple(Need(experiment, mtu, bps) for (experiment, mtu), bps in most.items())
 
 
-def measure(substrate: Substrate, mtus: Iterable[int]) -> Reach:
+def measure(backend: Backend, mtus: Iterable[int]) -> Reach:
     """Measure the unshaped path of a backend with frames of each of these sizes.
 
     A backend that cannot even carry out such a run carries nothing. Raises `MachineError` where it says nothing.
@@ -79,7 +79,7 @@ def measure(substrate: Substrate, mtus: Iterable[int]) -> Reach:
     for mtu in sorted(set(mtus)):
         wanted = probe(mtu)
         try:
-            files = rundir.unpack(substrate.run(wanted, _unheard, patience(wanted)))
+            files = rundir.unpack(backend.run(wanted, _unheard, patience(wanted)))
         except TestbedError as error:
             if error.exit_code != EXIT_FAILED:
                 raise
@@ -88,7 +88,7 @@ def measure(substrate: Substrate, mtus: Iterable[int]) -> Reach:
         told = msgspec.json.decode(files["manifest.json"], type=Told)
         if not told.measured.capacity_bps:
             raise MachineError(
-                f"{substrate.name}: the run that measures the unshaped path did not report its capacity."
+                f"{backend.name}: the run that measures the unshaped path did not report its capacity."
             )
         bps[mtu], kernel = told.measured.capacity_bps, told.kernel
         noted.append(pd.read_csv(io.BytesIO(files[disturbances.TABLE])))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from testbed.backends import Substrate
+from testbed.backends import Backend
 from testbed.campaign import driver, provenance
 from testbed.campaign.driver import Wanted
 from testbed.core.errors import RequestError
@@ -31,7 +31,7 @@ Again = Literal["never", "changed", "always"]  # which runs that are there are r
 # Run directories of an experiment, and those of jobs alone; below one more folder each where job schedulers are compared.
 TOGETHER, ALONE = ("*/[0-9]*", "*/*/[0-9]*"), ("isolated/*/*/[0-9]*", "*/isolated/*/*/[0-9]*")
 MOST_TOLD = 5  # runs that a message names
-Substrates = Callable[[Wanted], Sequence[Substrate]]  # where a run may go
+Backends = Callable[[Wanted], Sequence[Backend]]  # where a run may go
 
 
 def named(
@@ -128,7 +128,7 @@ class Work:
     beside: list[Wanted]  # of other seeds: complete, and part of the summary
     todo: list[Wanted]  # in order; one that waits for others may turn out to be there
     again: Again
-    where: Substrates
+    where: Backends
 
     @property
     def kept(self) -> list[Wanted]:
@@ -156,7 +156,7 @@ class Work:
         return reasons == []
 
 
-def work(planned: Sequence[Planned], out: Path, where: Substrates, again: Again) -> Work:
+def work(planned: Sequence[Planned], out: Path, where: Backends, again: Again) -> Work:
     """What is to be done for experiments that are `named`; raises `RequestError` if it would replace a run unasked."""
     beside = [run for one in planned for run in _beside(one, out)]
     if again != "always":
@@ -166,7 +166,7 @@ def work(planned: Sequence[Planned], out: Path, where: Substrates, again: Again)
     return work_of(driver.wanted(planned, out), beside, where, again)
 
 
-def work_of(asked: list[Wanted], beside: list[Wanted], where: Substrates, again: Again) -> Work:
+def work_of(asked: list[Wanted], beside: list[Wanted], where: Backends, again: Again) -> Work:
     """As `work`, for some of the runs of experiments."""
     every = [*asked, *beside]
     standing = {run.folder: _differences(run, where) for run in every if not run.waits}
@@ -182,11 +182,11 @@ def work_of(asked: list[Wanted], beside: list[Wanted], where: Substrates, again:
     return Work(asked, beside, todo, again, where)
 
 
-def _differences(run: Wanted, where: Substrates) -> list[str] | None:
+def _differences(run: Wanted, where: Backends) -> list[str] | None:
     """What is different about the run that is there; empty: it is kept; None: there is none."""
     found: list[str] | None = None
-    for substrate in where(run):
-        one = provenance.differences(run.plan, run.folder, substrate, run.scenario.asked)
+    for backend in where(run):
+        one = provenance.differences(run.plan, run.folder, backend, run.scenario.asked)
         if not one:
             return one
         found = one if found is None or len(one) < len(found) else found

@@ -36,13 +36,13 @@ def _carried_out(planned: Sequence[Planned], out: Path, parallel: int, again: Ag
     runs = [run for run in every if run.plan.alone is None]
     needed = {folder for run in runs for folder in run.needs}
     wanted = [run for run in every if run.plan.alone is None or run.folder in needed]
-    substrate = backends.find(PLACE, [run.plan for run in wanted])
+    backend = backends.find(PLACE, [run.plan for run in wanted])
 
-    work = folders.work_of(wanted, [], lambda _run: [substrate], again)
+    work = folders.work_of(wanted, [], lambda _run: [backend], again)
     missing = work.todo
     if missing:
         with (
-            local.lanes({PLACE: substrate}, parallel) as lanes,
+            local.lanes({PLACE: backend}, parallel) as lanes,
             Count(missing, terminal.errors(), quiet=False, places=False, lanes=parallel) as count,
         ):
             driver.drive(missing, lanes, count, is_there=work.is_there, kept=work.kept)

@@ -194,7 +194,7 @@ class Provenance(msgspec.Struct, frozen=True):
     """What made a run."""
 
     testbed: str
-    substrate: str = msgspec.field(name="backend")
+    backend: str
     clock: Clock
     uml: UserModeLinux | None
     remote: Remote | None
@@ -213,7 +213,7 @@ class Manifest(Told, frozen=True, kw_only=True, omit_defaults=True):
     """All that is known of a run beside its tables; `Provenance` and what it was told, side by side."""
 
     testbed: str
-    substrate: str = msgspec.field(name="backend")
+    backend: str
     clock: Clock
     uml: UserModeLinux | None
     remote: Remote | None

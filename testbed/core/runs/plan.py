@@ -1,6 +1,6 @@
 """A plan is one run: one system, one seed, fully numeric.
 
-It is what a substrate carries into its Linux (as JSON) and what the manifest keeps.
+It is what a backend carries into its Linux (as JSON) and what the manifest keeps.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
     version: int
     experiment: str
-    substrate: str = msgspec.field(name="backend")
+    backend: str
     clock: Clock
     baseline: str
     verdict: Word

@@ -178,7 +178,7 @@ def _caption(runs: Sequence[Run], link: str | None) -> str:
         f"{drawing.count(len(plan.jobs), 'job')} ({names}), {Path(plan.topology).name}, {drawing.rate(shaped.rate_bps)}, "
         + ("" if drawing.is_model(run) else f"{drawing.queue(run)}, MTU {shaped.mtu:,}{drawing.wires(run)}, ")
         + f"seed {run.seed}; "
-        f"{drawing.substrate(run)}; verdict " + ", ".join(f"{each.system} {each.verdict.verdict}" for each in runs)
+        f"{drawing.backend(run)}; verdict " + ", ".join(f"{each.system} {each.verdict.verdict}" for each in runs)
     ]
     if link is None:
         carried = "carried" if drawing.is_model(run) else "acknowledged"

@@ -84,4 +84,4 @@ def _caption(run: Run, data: pd.DataFrame) -> str:
     network = drawing.rate(link.rate_bps)
     if not drawing.is_model(run):
         network += f", {drawing.queue(run)}{drawing.wires(run)}, base RTT {decimal(run.plan.base_rtt_s * 1e3, 2)} ms"
-    return f"{network}; {drawing.substrate(run)}; {drawing.count(data['seed'].nunique(), 'seed')}, intervals at 95 %."
+    return f"{network}; {drawing.backend(run)}; {drawing.count(data['seed'].nunique(), 'seed')}, intervals at 95 %."

@@ -218,7 +218,7 @@ def test_agreement_gets_a_rate_that_a_short_run_confirms(
     vm(2e8)
     left, tried = list(outcomes), list[Plan]()
 
-    def carry_out(task: Task, _substrate: Any) -> Outcome:
+    def carry_out(task: Task, _backend: Any) -> Outcome:
         tried.append(task.plan)
         return came_out(left.pop(0))
 
@@ -237,7 +237,7 @@ def test_a_rate_that_none_holds_is_an_error(
     vm(2e8)
     tried: list[int] = []
 
-    def carry_out(task: Task, _substrate: Any) -> Outcome:
+    def carry_out(task: Task, _backend: Any) -> Outcome:
         tried.append(task.plan.link.rate_bps)
         return came_out(outcome)
 
@@ -256,7 +256,7 @@ def test_a_machine_that_cannot_run_it_at_any_rate_says_so(
     vm: Callable[..., Fake], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     vm(2e7)
-    monkeypatch.setattr(proposal, "carry_out", lambda _task, _substrate: Failed(MachineError("no module loaded")))
+    monkeypatch.setattr(proposal, "carry_out", lambda _task, _backend: Failed(MachineError("no module loaded")))
     assert main(["sweep", AGREEMENT, "--on", "vagrant", "--measure", "flags"]) == EXIT_MACHINE
     assert "no module loaded" in capsys.readouterr().err
 

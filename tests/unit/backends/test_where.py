@@ -212,7 +212,7 @@ def built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 class Fake:
-    """A substrate that can, or cannot."""
+    """A backend that can, or cannot."""
 
     limits = limits.LINUX
 
@@ -231,14 +231,14 @@ def fakes(monkeypatch: pytest.MonkeyPatch, built: None) -> None:
 
 
 def taken(file: str, **flags: Any) -> tuple[choice.Choice, str]:
-    """Where a run of ``file`` goes, and which substrate it is given there."""
+    """Where a run of ``file`` goes, and which backend it is given there."""
 
     def read(flags: dict[str, Any]) -> list[spec.Spec]:
         return [spec.read(file, flags)]
 
-    settled, substrate = choice.settle(choice.choose(read, flags), read, flags)
+    settled, backend = choice.settle(choice.choose(read, flags), read, flags)
     assert all(one.on == settled.place for one in settled.specs)
-    return settled, substrate.name
+    return settled, backend.name
 
 
 def test_without_a_place_it_is_uml(file: str, fakes: None) -> None:

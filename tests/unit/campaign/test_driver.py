@@ -164,7 +164,7 @@ def test_lanes_take_what_is_theirs() -> None:
 
 
 def test_here_the_run_is_observed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    class Substrate:
+    class Backend:
         name, clock = "uml", "virtual"
 
         def run(self, plan: Plan, on_event: Any, patience: object) -> bytes:
@@ -172,9 +172,9 @@ def test_here_the_run_is_observed(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
             raise RequestError("and no more")
 
     heard: list[Any] = []
-    substrate: Any = Substrate()
+    backend: Any = Backend()
     (run, *_) = driver.wanted([plan.planned(read(None, SMALL))], tmp_path)
-    outcome = Here(substrate, lambda *said: heard.append(said)).submit(Task(run.plan, "uml")).result()
+    outcome = Here(backend, lambda *said: heard.append(said)).submit(Task(run.plan, "uml")).result()
     assert isinstance(outcome, Failed) and str(outcome.error) == "and no more"
     assert heard == [(run.plan, events.Phase("jobs"))]
 

@@ -67,12 +67,12 @@ def of_bytes(sent: np.ndarray, t: np.ndarray, backlog: int = 30_000) -> pd.DataF
     return pd.DataFrame({"t_s": t, "link": "s1-s2", "bytes": sent, "packets": sent // 1514, "backlog_bytes": backlog})
 
 
-def told(planned: Plan, substrate: str = "host", **fields: Any) -> Manifest:
-    """A manifest of a run on this substrate; an ``account`` of disturbances may say but what was refused."""
+def told(planned: Plan, backend: str = "host", **fields: Any) -> Manifest:
+    """A manifest of a run on this backend; an ``account`` of disturbances may say but what was refused."""
     if fields.get("disturbances") is not None:
         recorded = {"cores": [], "period_s": 0.001, "noted_from_s": 0.004, "ticks": 0, "cpu_s": 0.0}
         fields["disturbances"] = {**recorded, **fields["disturbances"]}
-    return manifest(planned, substrate=substrate, clock="virtual" if substrate == "uml" else "real", **fields)
+    return manifest(planned, backend=backend, clock="virtual" if backend == "uml" else "real", **fields)
 
 
 def rows(
@@ -82,7 +82,7 @@ def rows(
     iterations: pd.DataFrame | None = None,
     link: pd.DataFrame | None = None,
     flows: pd.DataFrame | None = None,
-    substrate: str = "host",
+    backend: str = "host",
     disturbances: pd.DataFrame | None = None,
     account: dict[str, Any] | None = None,
     nics: pd.DataFrame | None = None,
@@ -90,7 +90,7 @@ def rows(
 ) -> list[dict[str, Any]]:
     """What is said under one id: those rows that apply."""
     case = Case(
-        told(planned, substrate, measured=measured, disturbances=account), table() if iterations is None else iterations, links(1.0) if link is None else link,
+        told(planned, backend, measured=measured, disturbances=account), table() if iterations is None else iterations, links(1.0) if link is None else link,
         pd.concat([known(0), known(1)]) if flows is None else flows, disturbances, nics=nics,
     )  # fmt: skip
     found = [msgspec.to_builtins(row) for row in judge(case).invariants if row.id == identity]
@@ -137,10 +137,10 @@ def test_the_documentation_prints_the_limits_in_force() -> None:
     """One that holds under virtual time alone is printed, too; where both are the same, as what makes a run invalid."""
     cases = [
         Case(
-            told(made(), substrate),
+            told(made(), backend),
             *[pd.DataFrame()] * 3,
         )
-        for substrate in ("host", "uml")
+        for backend in ("host", "uml")
     ]
     expected: list[tuple[object, ...]] = []
     for one in INVARIANTS:
@@ -191,9 +191,9 @@ def test_one_bad_window_in_thirty_seconds_makes_no_run_invalid(account: dict[str
     t = np.arange(0, 30, 0.01)
     stood = of_bytes(np.cumsum(np.where((t > 5) & (t <= 5.1), 0, RATE / 8 * 0.01)), t)
 
-    def verdict(substrate: str) -> tuple[str, str]:
+    def verdict(backend: str) -> tuple[str, str]:
         nothing = pd.DataFrame(columns=["start_s", "end_s", "core", "kind", "waited_s"])
-        case_manifest = told(made(), substrate, disturbances=account)
+        case_manifest = told(made(), backend, disturbances=account)
         found = judge(Case(case_manifest, table(), stood, pd.DataFrame(), None if account is None else nothing))
         (worst,) = [row for row in found.invariants if row.name == "the same, the worst"]
         assert worst.value is not None and worst.value > 0.8
@@ -215,22 +215,22 @@ def test_one_late_sample_is_no_excess() -> None:
 def test_under_virtual_time_no_interval_carries_more_than_its_rate(sample: str) -> None:
     """The bucket is two frames of 1514 bytes; what a table rounds (1 us, 1 ns a packet) is no excess."""
     exact = links(1.0).query("t_s > 0.2")
-    assert rows("I3", made(sample=sample), link=exact, substrate="uml")[0]["status"] == "ok"
+    assert rows("I3", made(sample=sample), link=exact, backend="uml")[0]["status"] == "ok"
     burst = exact.assign(bytes=exact["bytes"] + np.where(exact["t_s"] > 1, 3_028, 0))
-    assert rows("I3", made(sample=sample), link=burst, substrate="uml")[0]["status"] == "ok"
+    assert rows("I3", made(sample=sample), link=burst, backend="uml")[0]["status"] == "ok"
     more = exact.assign(bytes=exact["bytes"] + np.where(exact["t_s"] > 1, 3_028 + 1_514, 0))
-    found = rows("I3", made(sample=sample), link=more, substrate="uml")[0]
+    found = rows("I3", made(sample=sample), link=more, backend="uml")[0]
     assert found["status"] == "invalid" and found["value"] == pytest.approx(1_514, abs=100)
 
 
 def test_a_slow_link_under_virtual_time_shows_where_samples_are_close() -> None:
     def statuses(sample: str) -> list[str]:
-        return [row["status"] for row in rows("I3", made(sample=sample), link=links(0.9), substrate="uml")]
+        return [row["status"] for row in rows("I3", made(sample=sample), link=links(0.9), backend="uml")]
 
     assert statuses("10ms") == ["ok", "invalid", "suspect"]
     assert statuses("50ms") == ["ok", "not evaluated", "not evaluated"]
-    assert rows("I4", made(sample_interval="10ms"), link=links(0.9), substrate="uml")[0]["status"] == "invalid"
-    assert rows("I4", made(sample_interval="50ms"), link=links(0.9), substrate="uml")[0]["status"] == "not evaluated"
+    assert rows("I4", made(sample_interval="10ms"), link=links(0.9), backend="uml")[0]["status"] == "invalid"
+    assert rows("I4", made(sample_interval="50ms"), link=links(0.9), backend="uml")[0]["status"] == "not evaluated"
 
 
 def test_between_two_phases_a_link_may_rest() -> None:
@@ -276,19 +276,19 @@ CHANGES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("substrate", ["host", "uml"])
-def test_a_link_is_judged_by_the_rate_of_the_moment(substrate: str) -> None:
+@pytest.mark.parametrize("backend", ["host", "uml"])
+def test_a_link_is_judged_by_the_rate_of_the_moment(backend: str) -> None:
     t = np.arange(0, 2, 0.01)
     rate = np.where(t <= 0.5, RATE, np.where((t <= 1.0) | (t > 1.5), RATE / 2, 0))
     rate[0] = 0
     changing, changed = of_bytes(np.cumsum(rate / 8 * 0.01), t), made(event=CHANGES)
-    found = rows("I3", changed, link=changing, substrate=substrate)
+    found = rows("I3", changed, link=changing, backend=backend)
     assert {row["status"] for row in found} == {"ok"}
     assert rows("I4", changed, link=changing)[0]["value"] == pytest.approx(1.0)
-    assert "invalid" in {row["status"] for row in rows("I3", made(), link=changing, substrate=substrate)}
+    assert "invalid" in {row["status"] for row in rows("I3", made(), link=changing, backend=backend)}
     assert rows("I4", made(), link=changing)[0]["status"] == "invalid"
     unchanged = links(1.0)
-    assert rows("I3", changed, link=unchanged, substrate=substrate)[0]["status"] == "invalid"
+    assert rows("I3", changed, link=unchanged, backend=backend)[0]["status"] == "invalid"
 
 
 @pytest.mark.parametrize(("left", "status"), [([], "ok"), (["s1-s2 at 1.5 s"], "suspect")])
@@ -349,7 +349,7 @@ def test_cores_need_room(busy: float, status: str) -> None:
         status, {"ok": "ok", "suspect": "suspect", "invalid": "suspect"}[status],
     ]  # fmt: skip
     assert rows("I7", made(), sampler={**sampler, "steal": [0.06]})[1]["status"] == "invalid"
-    assert [row["status"] for row in rows("I7", made(), sampler=sampler, substrate="uml")] == ["ok", "ok"]
+    assert [row["status"] for row in rows("I7", made(), sampler=sampler, backend="uml")] == ["ok", "ok"]
 
 
 @pytest.mark.parametrize(("rtt_us", "status"), [(60, "ok"), (400, "suspect"), (700, "invalid")])
@@ -465,21 +465,21 @@ DATAGRAMS = {"job": 0, "sent": 900, "received": 900, "burst": 4, "not_sent": 0, 
 )  # fmt: skip
 def test_no_host_drops_its_own_datagrams_nor_sends_many_at_once(changed: dict[str, int], statuses: list[str]) -> None:
     counted = [{**DATAGRAMS, "worker": 0}, {**DATAGRAMS, "worker": 1, **changed}]
-    found = rows("I24", made(system=["ltp"], jobs=1, collective="parameter_server"), substrate="uml", datagrams=counted)
+    found = rows("I24", made(system=["ltp"], jobs=1, collective="parameter_server"), backend="uml", datagrams=counted)
     assert [row["status"] for row in found] == statuses
     assert found[1]["value"] == max(one["burst"] for one in counted)
     assert {row["status"] for row in rows("I24", made())} <= {"not applicable"}
 
 
 @pytest.mark.parametrize(
-    ("system", "rate", "substrate", "most"),
+    ("system", "rate", "backend", "most"),
     [("ltp", "100mbit", "uml", 12.0), ("mlt", "1gbit", "uml", 13.5), ("ltp", "10gbit", "uml", 28.5),
      ("ltp:coalesce=100us", "10gbit", "uml", 95.1), ("mlt:coalesce=0us", "10gbit", "uml", 11.8), ("ltp", "10gbit", "host", None)],
 )  # fmt: skip
-def test_how_many_may_leave_at_once(system: str, rate: str, substrate: str, most: float | None) -> None:
+def test_how_many_may_leave_at_once(system: str, rate: str, backend: str, most: float | None) -> None:
     """Three and what gains add, and what the link carries in a rest; on a real clock as many as a late timer has to make up for."""
     planned = made(system=[system], rate=rate, jobs=1, collective="parameter_server")
-    _, found = rows("I24", planned, substrate=substrate, datagrams=[{**DATAGRAMS, "worker": 0, "burst": 64}])
+    _, found = rows("I24", planned, backend=backend, datagrams=[{**DATAGRAMS, "worker": 0, "burst": 64}])
     assert found.get("limit") == ({"suspect above": most} if most else {})
     assert found["status"] == ("suspect" if most and most < 64 else "ok")
 

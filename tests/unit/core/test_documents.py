@@ -57,7 +57,7 @@ def test_what_is_missing_is_named(told: Manifest) -> None:
 
 def test_a_manifest_holds_its_provenance(told: Manifest) -> None:
     assert set(Provenance.__struct_fields__) <= set(Manifest.__struct_fields__)
-    assert told.made.substrate == told.substrate == "uml"
+    assert told.made.backend == told.backend == "uml"
 
 
 def test_a_table_follows_from_its_rows(tmp_path: Path) -> None:

@@ -194,7 +194,7 @@ def test_what_is_refused_is_not_taken_for_calm() -> None:
 
 
 def test_under_virtual_time_nothing_disturbs() -> None:
-    found = row("I21", substrate="uml")
+    found = row("I21", backend="uml")
     assert found["status"] == "ok" and "by construction" in found["note"]
 
 
@@ -239,7 +239,7 @@ def test_seconds_that_were_disturbed_are_left_out() -> None:
 
 
 class Elsewhere:
-    """A substrate whose runs have these verdicts, one after the other."""
+    """A backend whose runs have these verdicts, one after the other."""
 
     def __init__(self, name: str, *verdicts: str) -> None:
         self.name, self.left = name, list(verdicts)
@@ -276,14 +276,14 @@ def test_an_invalid_run_is_repeated(
     monkeypatch.setattr(tasks, "_judged", judged_)
     monkeypatch.setattr(rundir, "unpack", lambda archive: archive)
     heard: list[events.Said] = []
-    substrate: Any = Elsewhere(place, *verdicts)
-    outcome = tasks.carry_out(tasks.Task(judged.made(), place, retries=retries), substrate, heard.append)
+    backend: Any = Elsewhere(place, *verdicts)
+    outcome = tasks.carry_out(tasks.Task(judged.made(), place, retries=retries), backend, heard.append)
     assert isinstance(outcome, tasks.Completed) and outcome.verdict == verdicts[-1]
     told = json.loads(outcome.files["manifest.json"])
     assert [one["verdict"] for one in told["attempts"]] == verdicts[:attempts]
     assert told["attempts"][0]["because"] == (["I4 share: 0.9"] if verdicts[0] == "invalid" else [])
     assert len([one for one in heard if isinstance(one, events.Repeated)]) == attempts - 1
-    assert substrate.left == []
+    assert backend.left == []
 
 
 def test_touched_iterations_are_listed_in_the_run_directory() -> None:

@@ -47,7 +47,7 @@ def test_a_run_has_the_files_of_any_other_and_repeats(tmp_path: Path, capsys: py
     found = runs(tmp_path)
     assert set(found) == {"reno/1", "mltcp_reno/1", "isolated/job0/reno/1"}
     for name, one in found.items():
-        assert (one.manifest.clock, one.manifest.substrate) == ("model", "flow")
+        assert (one.manifest.clock, one.manifest.backend) == ("model", "flow")
         assert one.verdict.verdict == "valid", name
         status = {row.id: row.status for row in one.verdict.invariants}
         assert status["I9"] == "ok" and status["I4"] == status["I12"] == "not applicable"

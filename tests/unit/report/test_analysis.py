@@ -81,7 +81,7 @@ def test_learned_in_the_first_iteration_with_a_known_ratio() -> None:
     assert metrics.mltcp_active_from(rows, flows.assign(mltcp_r=np.nan)) is None
 
 
-def make_run(folder: Path, cc: str, seed: int, times: list[float], substrate: str = "host") -> None:
+def make_run(folder: Path, cc: str, seed: int, times: list[float], backend: str = "host") -> None:
     """A golden run directory of one job."""
     folder.mkdir(parents=True)
     ends = list(np.cumsum(times))
@@ -95,8 +95,8 @@ def make_run(folder: Path, cc: str, seed: int, times: list[float], substrate: st
     job = msgspec.structs.replace(plan.jobs[0], ideal_s=1.0, iterations=len(times))
     told = manifest(
         msgspec.structs.replace(plan, system=system, jobs=(job,)),
-        substrate=substrate,
-        clock="virtual" if substrate == "uml" else "real",
+        backend=backend,
+        clock="virtual" if backend == "uml" else "real",
         digest=digest({name: (folder / name).read_bytes() for name in TABLES}),
     )
     (folder / "manifest.json").write_bytes(documents.encode(told))
@@ -150,7 +150,7 @@ def test_an_empty_folder_says_what_to_do(tmp_path: Path) -> None:
         load_experiment(tmp_path)
 
 
-def test_two_substrates_side_by_side(golden: Path, tmp_path: Path) -> None:
+def test_two_backends_side_by_side(golden: Path, tmp_path: Path) -> None:
     there = tmp_path / "there"
     for seed in (1, 2, 3):
         make_run(there / "fast" / str(seed), "fast", seed, [2.0, 2.0] + [1.02] * 18, "uml")

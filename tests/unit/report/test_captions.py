@@ -25,7 +25,7 @@ def experiment(tmp_path: Path) -> Experiment:
 def modelled(run: Run) -> Run:
     """The same, as if a model of flows had computed it."""
     manifest = msgspec.structs.replace(
-        run.manifest, substrate="flow", clock="model", kernel="none: flows that share links"
+        run.manifest, backend="flow", clock="model", kernel="none: flows that share links"
     )
     return Run(run.path, manifest, run.verdict)
 

@@ -641,7 +641,7 @@ def test_a_twin_that_is_wrong_is_found(twins: synthetic.Times, begins: str, expe
     synthetic.experiment("twin", tmp_path, settled_at_six)
     synthetic.experiment("twin/twin.flow", tmp_path, settled_at_six if twins is ideal else twins)
     for path in tmp_path.glob("twin.flow.*/**/manifest.json"):
-        told = msgspec.structs.replace(load_run(path.parent).manifest, clock="model", substrate="flow")
+        told = msgspec.structs.replace(load_run(path.parent).manifest, clock="model", backend="flow")
         path.write_bytes(documents.encode(told))
     found = {f.claim: f.verdict for f in figures.find("twin").find(load_study(tmp_path, "twin", several_places=True))}
     judged = {verdict for claim, verdict in found.items() if claim.startswith(begins)}

@@ -141,7 +141,7 @@ def test_the_spread_of_offsets_is_that_on_a_circle() -> None:
 
 
 @pytest.mark.parametrize(("apart", "verdict"), [(1.01, "reproduced"), (1.04, "partly"), (1.2, "not reproduced")])
-def test_substrates_agree_or_not(apart: float, verdict: str, tmp_path: Path) -> None:
+def test_backends_agree_or_not(apart: float, verdict: str, tmp_path: Path) -> None:
     """Jobs alone and MLTCP once settled; two places of the same kind are one."""
     figure = figures.find("agreement")
     assert figure.find(load_study(tmp_path, "agreement"))[0].verdict == "not measured"
