@@ -179,9 +179,9 @@ vm_clock = $(if $(wildcard $(VM_MARK)),host,$(if $(vm_is_up),vagrant))
 measured = $(if $(backend_given),,$(vm_clock))
 virtual = $(filter uml vagrant-uml,$(ON))
 again = $(MAKE) --no-print-directory
-# Each place has its folder, and so has QUICK=1 (fewer seeds, coarser grids): what runs here must not replace what ran there.
-place = $(firstword $(subst :, ,$(ON)))
-RESULTS ?= results$(if $(virtual),,/$(place))$(if $(QUICK),/quick)
+# Each backend has its folder, and so has QUICK=1 (fewer seeds, coarser grids): what runs here must not replace what ran there.
+backend = $(firstword $(subst :, ,$(ON)))
+RESULTS ?= results$(if $(virtual),,/$(backend))$(if $(QUICK),/quick)
 # Which of them, and what else to say of all: EXPERIMENTS=experiments/cdf-reno.toml ARGS="--seeds 3 --set rate=50mbit"
 EXPERIMENTS ?= experiments/*.toml
 PARALLEL ?= $(if $(filter uml,$(ON)),$(shell nproc),1)
@@ -216,21 +216,21 @@ reproduce-there:
 		--on $(ON) -j $(PARALLEL) --out $(RESULTS)) || code=$$?;) \
 	case $$code in 2|3) exit $$code;; esac; \
 	$(if $(filter vagrant-uml,$(ON)),vagrant ssh -c "tar -C /vagrant -c $(RESULTS)" | tar -x || exit 1;) \
-	$(if $(kept),$(again) agreement PLACES="uml $(too_slow)" || code=1;) \
+	$(if $(kept),$(again) agreement BACKENDS="uml $(too_slow)" || code=1;) \
 	$(if $(twin),$(PYTHON) -m testbed sweep experiments/twin/twin.flow.toml $(if $(QUICK),--quick) -j $(PARALLEL) --out $(RESULTS) || code=1;) \
 	$(PYTHON) -m analysis report $(RESULTS) --out report.html --figures figures $(only) || code=1; \
 	exit $$code
 
-# The same experiment in every place there is (PLACES="uml vagrant"), into one folder; the figure `agreement` puts them side by
+# The same experiment on every backend there is (BACKENDS="uml vagrant"), into one folder; the figure `agreement` puts them side by
 # side. One that cannot run it (3) or whose run is invalid (4) does not keep the others from it.
-# In the VM's place it runs at a rate that was measured to fit, and then everywhere; not where ARGS has a rate.
-PLACES ?= uml host $(if $(vm_is_up),vagrant)
-fitted = $(if $(findstring rate,$(ARGS)),,$(filter $(vm_clock),$(PLACES)))
+# In the VM it runs at a rate that was measured to fit, and then everywhere; not where ARGS has a rate.
+BACKENDS ?= $(or $(PLACES),uml host $(if $(vm_is_up),vagrant))
+fitted = $(if $(findstring rate,$(ARGS)),,$(filter $(vm_clock),$(BACKENDS)))
 agreement: RESULTS = results$(if $(QUICK),/quick)
 agreement: setup
 	without=; flags=$(if $(fitted),$$($(if $(filter host,$(fitted)),$(SUDO)) $(PYTHON) -m testbed sweep experiments/agreement.toml $(ARGS) \
 		--on $(fitted) --measure flags)) || { [ $$? -eq 3 ] && without=$(fitted) || exit 1; }; \
-	$(foreach one,$(PLACES),[ "$$without" = $(one) ] || $(if $(filter host,$(one)),$(SUDO)) $(PYTHON) testbed/run.py experiments/agreement.toml --on $(one) \
+	$(foreach one,$(BACKENDS),[ "$$without" = $(one) ] || $(if $(filter host,$(one)),$(SUDO)) $(PYTHON) testbed/run.py experiments/agreement.toml --on $(one) \
 		$(ARGS) $$flags --name agreement.$(one) --out $(RESULTS) || case $$? in (3|4) ;; (*) exit 1;; esac; ) true
 
 # With a VM that is up results may be of virtual time: it carried too little.

@@ -24,9 +24,8 @@ from testbed.core.text import did_you_mean, quoted
 from testbed.planning.plan import Planned
 from testbed.report import style, views
 from testbed.report.results import Results, load
-from testbed.spec import Spec, external, schedules, system_tables
+from testbed.spec import Spec, backend_names, external, schedules, system_tables
 from testbed.spec import fields as declared
-from testbed.spec import place as where
 from testbed.spec.aliases import ALIASES
 
 __all__ = ["Results", "load", "run", "sweep"]
@@ -95,7 +94,7 @@ def _swept(
     """Run what is missing and sum up; the experiments' folders."""
     choice.check(executor, machines)
     sweep_request.check_parallel(parallel, machines)
-    work = stored.work(planned, out, lambda run: [machines[place] for place in where.places(run.spec.on)], again)
+    work = stored.work(planned, out, lambda run: [machines[name] for name in backend_names.parse(run.spec.on)], again)
     order, _ = sweep_request.in_order(work)
     alone = executor == "local" and parallel == 1 and len(machines) == 1  # it needs no process of its own
     here = [Here(backend, _ignore_event) for backend in machines.values()]

@@ -56,9 +56,21 @@ def _busy(wanted: bool) -> Iterator[None]:
             hog.kill()
 
 
-def _run(place: str, out: Path, flags: list[str]) -> dict[str, Any]:
+def _run(backend: str, out: Path, flags: list[str]) -> dict[str, Any]:
     """One experiment: its summary, and of each of its runs the manifest and the verdict."""
-    command = [sys.executable, *COMMAND, *flags, "--on", place, "--out", str(out), "--name", "one", "--json", "--quiet"]
+    command = [
+        sys.executable,
+        *COMMAND,
+        *flags,
+        "--on",
+        backend,
+        "--out",
+        str(out),
+        "--name",
+        "one",
+        "--json",
+        "--quiet",
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if not done.stdout:
         sys.exit(f"{' '.join(command)}\n{done.stderr}")

@@ -88,7 +88,7 @@ testbed() {
 	as_user "$checkout/tools/setup.sh"
 	build_modules
 	load_modules
-	# Runs that name no place go to this machine's kernel (testbed/spec/place.py).
+	# Runs that name no backend go to this machine's kernel (testbed/spec/backend_names.py).
 	mkdir -p $state
 	echo "$release" >$state/vm
 	# The paths in the documentation are the checkout's.

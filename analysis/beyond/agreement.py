@@ -19,8 +19,8 @@ TEXT = (
 )
 CLAIM = "The numbers do not depend on where the experiment runs (a job alone; MLTCP once settled)."
 SOURCE = "derived here"
-CONTROLS = {CLAIM: "a place where everything takes 1.2 times as long"}
-SEVERAL_PLACES = True
+CONTROLS = {CLAIM: "a backend where everything takes 1.2 times as long"}
+SEVERAL_BACKENDS = True
 CLOSE, NEAR = 0.02, 0.05  # relative difference of means
 
 
@@ -31,11 +31,11 @@ def draw(study: Study, out: Path) -> list[Path]:
 
 def find(study: Study) -> list[Finding]:
     """Whether the backends agree."""
-    places = _one_of_each(study)
-    if len(places) < 2:
-        return [not_measured(CLAIM, SOURCE, "it takes two places at least; `make agreement` runs it wherever it can")]
+    experiments = _one_of_each(study)
+    if len(experiments) < 2:
+        return [not_measured(CLAIM, SOURCE, "it takes two backends at least; `make agreement` runs it wherever it can")]
     try:
-        found = agreement.table(places)
+        found = agreement.table(experiments)
     except LoadError as error:
         return [not_measured(CLAIM, SOURCE, str(error))]
     chance = (found["state"] == "steady") & (found["role"] != "treatment")
@@ -43,7 +43,7 @@ def find(study: Study) -> list[Finding]:
     means = judged.pivot_table(index="backend", columns=["cc", "state"], values="ratio", sort=False)
     apart = float((means.max() / means.min()).max() - 1)
     each = "; ".join(
-        f"{place} " + ", ".join(f"{ratio:.3f}" for ratio in means.loc[place].dropna()) for place in means.index
+        f"{name} " + ", ".join(f"{ratio:.3f}" for ratio in means.loc[name].dropna()) for name in means.index
     )
     pairs = judged[["cc", "state"]].drop_duplicates()
     order = ", ".join(f"{row.cc} {agreement.STATES[str(row.state)]}" for row in pairs.itertuples())

@@ -33,7 +33,7 @@ CONTROLS = {
     GAIN: "a twin in which MLTCP takes 1.3 times as long",
     WHEN: "a twin whose jobs are interleaved eight iterations later",
 }
-SEVERAL_PLACES = True
+SEVERAL_BACKENDS = True
 MODEL = "model"  # the twin's clock
 MEAN_WITHIN, GAIN_WITHIN, ITERATIONS = 0.05, 0.10, 3.0
 
@@ -73,7 +73,7 @@ def find(study: Study) -> list[Finding]:
     inside = treated[~treated["suspect"]]
     if inside.empty:
         return [
-            not_measured(claim, SOURCE, "no case of MLTCP in the twin's region was run in both places")
+            not_measured(claim, SOURCE, "no case of MLTCP in the twin's region was run on both backends")
             for claim in CONTROLS
         ]
     seeds = int(rows["seeds"].min())
@@ -124,21 +124,21 @@ def _diagonal(axis: Any, title: str) -> None:
 
 
 def _table(study: Study) -> pd.DataFrame:
-    """A row per case and system of what both places ran: ``case, system, role, suspect, seeds``, and of each place ``mean_s, interleaved_at, gain``."""
+    """A row per case and system of what both backends ran: ``case, system, role, suspect, seeds``, and of each backend ``mean_s, interleaved_at, gain``."""
     runs = [_row(experiment, run) for experiment in study.experiments for run in experiment.runs]
     each = pd.DataFrame(
-        runs, columns=["case", "place", "system", "role", "seed", "mean_s", "interleaved_at", "suspect"]
+        runs, columns=["case", "backend", "system", "role", "seed", "mean_s", "interleaved_at", "suspect"]
     )
-    if set(each["place"]) != {"kernel", "twin"}:
+    if set(each["backend"]) != {"kernel", "twin"}:
         raise LoadError(f"{ID}: it takes both; sweep experiments/{ID}.toml and experiments/{ID}/{ID}.flow.toml")
     keys = ["case", "system", "role"]
-    both = each.groupby([*keys, "place"], sort=False).agg(
+    both = each.groupby([*keys, "backend"], sort=False).agg(
         mean_s=("mean_s", "mean"),
         interleaved_at=("interleaved_at", "mean"),
         seeds=("seed", "nunique"),
         suspect=("suspect", "any"),
     )
-    kernel, twin = (both.xs(place, level="place") for place in ("kernel", "twin"))
+    kernel, twin = (both.xs(name, level="backend") for name in ("kernel", "twin"))
     rows = kernel.add_suffix("_kernel").join(twin.add_suffix("_twin"), how="inner")
     rows["suspect"] = rows["suspect_twin"].astype(bool)
     rows["seeds"] = np.minimum(rows["seeds_kernel"], rows["seeds_twin"])
@@ -146,9 +146,9 @@ def _table(study: Study) -> pd.DataFrame:
     rows = rows.reset_index()
     base = next((name for name in rows["system"] if set(rows[rows["system"] == name]["role"]) == {"baseline"}), None)
     bases = rows[rows["system"] == base].set_index("case")
-    for place in ("kernel", "twin"):
-        gain = rows["case"].map(bases[f"mean_s_{place}"]) / rows[f"mean_s_{place}"]
-        rows[f"gain_{place}"] = gain.where(rows["role"] == "treatment")
+    for name in ("kernel", "twin"):
+        gain = rows["case"].map(bases[f"mean_s_{name}"]) / rows[f"mean_s_{name}"]
+        rows[f"gain_{name}"] = gain.where(rows["role"] == "treatment")
     return rows
 
 

@@ -1,4 +1,4 @@
-"""Places to run: each provides a Linux, in which `testbed.linux.run_in_kernel` does the same thing."""
+"""Backends: each provides a Linux, in which `testbed.linux.run_in_kernel` does the same thing."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from testbed.core.runs.manifest import Remote, UserModeLinux
 from testbed.core.runs.plan import Clock, Plan
 from testbed.linux import features
 from testbed.linux.features import Features
-from testbed.spec import place as where
+from testbed.spec import backend_names
 from testbed.spec.limits import Limits
 
 
 class Backend(Protocol):
-    """One place to run."""
+    """Where a run takes place."""
 
     @property
     def name(self) -> str:
@@ -53,33 +53,33 @@ class Backend(Protocol):
         ...
 
 
-def foreseen(place: str) -> Features:
+def foreseen(backend: str) -> Features:
     """What the kernel there can, as far as that is known without running anything; of today's Linux, the rest is assumed."""
-    if place == "uml":
+    if backend == "uml":
         try:
             return features.user_mode(kernel.find().version)
         except MachineError:
             return features.user_mode()
-    return features.probe() if place == "host" and os.geteuid() == 0 else Features()
+    return features.probe() if backend == "host" and os.geteuid() == 0 else Features()
 
 
-def is_assumed(place: str) -> bool:
+def is_assumed(backend: str) -> bool:
     """Whether `foreseen` knows nothing of the kernel there."""
-    return where.in_real_time(place) and not (place == "host" and os.geteuid() == 0)
+    return backend_names.in_real_time(backend) and not (backend == "host" and os.geteuid() == 0)
 
 
-def check_congestion(place: str, plans: Sequence[Plan]) -> None:
+def check_congestion(backend: str, plans: Sequence[Plan]) -> None:
     """That congestion controls are there, and compile, as far as that can be told without running anything.
 
     Raises what the run would raise; says nothing where no kernel is built yet, where another machine compiles, and of this
     kernel's to who is not root, for whom it loads no modules.
     """
-    if place == "host" and os.geteuid() == 0:
+    if backend == "host" and os.geteuid() == 0:
         from testbed.backends import host  # noqa: PLC0415
 
         for cc in {cc.spec: cc for plan in plans for cc in plan.ccs}.values():
             host.check_congestion(cc)
-    if place != "uml" or not (own := [plan for plan in plans if any(cc.source is not None for cc in plan.ccs)]):
+    if backend != "uml" or not (own := [plan for plan in plans if any(cc.source is not None for cc in plan.ccs)]):
         return
     from testbed.backends import uml  # noqa: PLC0415 (it knows this module)
 
@@ -92,30 +92,30 @@ def check_congestion(place: str, plans: Sequence[Plan]) -> None:
 
 
 def find(
-    place: str, plans: list[Plan], linux_source: Path | None = None, prefer: UserModeLinux | None = None
+    name: str, plans: list[Plan], linux_source: Path | None = None, prefer: UserModeLinux | None = None
 ) -> Backend:
-    """The backend at one place, able to run ``plans``, of user-mode Linux with the kernel that they ``prefer``.
+    """The backend of this name, able to run ``plans``, of user-mode Linux with the kernel that they ``prefer``.
 
     Raises `MachineError`.
     """
     from testbed.backends import host, uml  # noqa: PLC0415 (each knows this module)
 
     backend: Backend
-    if where.is_remote(place):
+    if backend_names.is_remote(name):
         from testbed.backends import ssh  # noqa: PLC0415 (paramiko takes a while)
 
-        backend = ssh.find(place)
-    elif place == where.MODEL:
+        backend = ssh.find(name)
+    elif name == backend_names.MODEL:
         from testbed.backends import flow  # noqa: PLC0415 (NumPy, which a run on another machine does without)
 
         backend = flow.FlowLevel()
     else:
-        backend = host.Host() if place == "host" else uml.find(linux_source, prefer)
+        backend = host.Host() if name == "host" else uml.find(linux_source, prefer)
     for plan in plans:  # those read from disk, too, that nobody counted when they were asked for
         workers = [len(job.hosts) for job in plan.jobs]
         for what, count in (("jobs", len(workers)), ("workers", max(workers)), ("hosts", sum(workers))):
             backend.limits.check(what, count, plan.experiment)
-    # One plan of each kind, as far as places may be able to run one and not another.
+    # One plan of each kind, as far as backends may be able to run one and not another.
     kinds = {
         (plan.system.label, tuple(cc.spec for cc in plan.ccs), bool(plan.wires), bool(plan.events), plan.rto_min_us is None, any(link.marking for link in plan.bottlenecks.values()),
          any(link.bands > 1 or link.acks_first or link.control for link in plan.bottlenecks.values()), plan.topology,

@@ -1,4 +1,4 @@
-"""Where a run goes: the place it names, else `uml` where that can run it, else `host`, with the reason."""
+"""Where a run goes: the backend it names, else `uml` where that can run it, else `host`, with the reason."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ from testbed.core.errors import MachineError, RequestError, VirtualTimeOnlyError
 from testbed.core.runs.plan import Plan
 from testbed.linux import privileges
 from testbed.planning.plan import Planned, planned
-from testbed.spec import Spec
-from testbed.spec import place as where
+from testbed.spec import Spec, backend_names
 
 NOT_BUILT = "user-mode Linux is not built and cannot be"
 IN_VM = "this is the testbed's own VM"
 
-# The experiments as flags have them, of which `on` names the place: what is asked for may differ ([real-clock]).
+# The experiments as flags have them, of which `on` names the backend: what is asked for may differ ([real-clock]).
 Read = Callable[[dict[str, Any]], list[Spec]]
 
 
@@ -34,11 +33,11 @@ class Choice:
     """Experiments, their plans, and where they are run."""
 
     planned: list[Planned]
-    place: str  # as in --on, never `auto`
-    reason: str | None = None  # why it is not `uml`, where nobody named a place
-    named: bool = True  # the place was, by --on or in the file
+    backend: str  # as in --on, never `auto`
+    reason: str | None = None  # why it is not `uml`, where nobody named a backend
+    named: bool = True  # the backend was, by --on or in the file
     to_build: bool = False  # its kernel is not there yet
-    elsewhere: bool = False  # --on names another place than the experiments go to without it
+    elsewhere: bool = False  # --on names another backend than the experiments go to without it
 
     @property
     def specs(self) -> list[Spec]:
@@ -52,16 +51,16 @@ class Choice:
     def __str__(self) -> str:
         """One line that says it."""
         if self.reason is not None:
-            return f"on `{self.place}`: {self.reason.rstrip('.')}"
-        return f"on `{self.place}`" + (
+            return f"on `{self.backend}`: {self.reason.rstrip('.')}"
+        return f"on `{self.backend}`" + (
             " (a run builds its kernel first, as `make kernel` does)" if self.to_build else ""
         )
 
 
-class Place(msgspec.Struct, frozen=True):
+class BackendChoice(msgspec.Struct, frozen=True):
     """Where experiments are run, as `Choice` has it."""
 
-    place: str
+    backend: str
     reason: str | None = None
     named: bool = True
 
@@ -71,13 +70,13 @@ def choose(read: Read, flags: dict[str, Any], linux_source: Path | None = None) 
 
     Under ``sudo`` root is given up before anything is read, unless they are run where root is needed.
     """
-    place = foreseen(read, flags, linux_source)
-    if place is not None and where.in_real_time(place.place):
-        found = _there(read, flags, place)
+    known = foreseen(read, flags, linux_source)
+    if known is not None and backend_names.in_real_time(known.backend):
+        found = _there(read, flags, known)
     else:
         privileges.give_up()
         found = _chosen(read, flags, linux_source)
-    return replace(found, elsewhere="on" in flags and found.place != _without(read, flags, found))
+    return replace(found, elsewhere="on" in flags and found.backend != _without(read, flags, found))
 
 
 def _without(read: Read, flags: dict[str, Any], chosen: Choice) -> str:
@@ -88,12 +87,12 @@ def _without(read: Read, flags: dict[str, Any], chosen: Choice) -> str:
         return ""
     if on != "auto":
         return on
-    lack = where.in_own_vm() or any(map(uml.lacks, chosen.plans)) or _impossible(not kernel.is_built())
+    lack = backend_names.in_own_vm() or any(map(uml.lacks, chosen.plans)) or _impossible(not kernel.is_built())
     return "host" if lack else "uml"
 
 
-def foreseen(read: Read, flags: dict[str, Any], linux_source: Path | None = None) -> Place | None:
-    """Under ``sudo``, which place it will be; None if that is nobody's question, or finds no answer.
+def foreseen(read: Read, flags: dict[str, Any], linux_source: Path | None = None) -> BackendChoice | None:
+    """Under ``sudo``, which backend it will be; None if that is nobody's question, or finds no answer.
 
     Where neither flag names it, the files do, topologies (programs) among them: they are read without root.
     """
@@ -101,20 +100,20 @@ def foreseen(read: Read, flags: dict[str, Any], linux_source: Path | None = None
     if privileges.caller() is None or linux_source is not None:
         return None
     if on != "auto":
-        return Place(on)
+        return BackendChoice(on)
     try:
-        return msgspec.json.decode(privileges.without_root(partial(_place, read, flags)), type=Place)
+        return msgspec.json.decode(privileges.without_root(partial(_encode_choice, read, flags)), type=BackendChoice)
     except msgspec.DecodeError:  # it comes to nothing there: whoever goes on will hear why
         return None
 
 
-def _place(read: Read, flags: dict[str, Any]) -> bytes:
+def _encode_choice(read: Read, flags: dict[str, Any]) -> bytes:
     end_with(signal.SIGKILL)
     try:
         found = _chosen(read, flags, None)
     except VirtualTimeOnlyError:  # and `uml` cannot run it, or is not meant
-        return msgspec.json.encode(Place("host"))
-    return msgspec.json.encode(Place(found.place, found.reason, found.named))
+        return msgspec.json.encode(BackendChoice("host"))
+    return msgspec.json.encode(BackendChoice(found.backend, found.reason, found.named))
 
 
 def _chosen(read: Read, flags: dict[str, Any], linux_source: Path | None) -> Choice:
@@ -127,8 +126,8 @@ def _chosen(read: Read, flags: dict[str, Any], linux_source: Path | None) -> Cho
     if named and lack:
         raise MachineError(f"{lack.what}: {lack.instead}.")
     to_build = linux_source is None and not kernel.is_built()
-    if not named and (reason := IN_VM if where.in_own_vm() else lack.what if lack else _impossible(to_build)):
-        return _there(read, flags, Place("host", reason, named=False))
+    if not named and (reason := IN_VM if backend_names.in_own_vm() else lack.what if lack else _impossible(to_build)):
+        return _there(read, flags, BackendChoice("host", reason, named=False))
     there = [(replace(one, spec=msgspec.structs.replace(one.spec, on="uml")), plans) for one, plans in there]
     return Choice(there, "uml", named=named, to_build=to_build)
 
@@ -136,7 +135,7 @@ def _chosen(read: Read, flags: dict[str, Any], linux_source: Path | None) -> Cho
 def settle(
     choice: Choice, read: Read, flags: dict[str, Any], linux_source: Path | None = None
 ) -> tuple[Choice, Backend]:
-    """The place, ready: its kernel built if need be.
+    """The backend, ready: its kernel built if need be.
 
     Where that build fails, and nobody named `uml`, the choice becomes `host`. Raises `MachineError`.
     """
@@ -145,9 +144,9 @@ def settle(
             raise MachineError(failed)
         if privileges.given_up():
             raise MachineError(f"{NOT_BUILT}: {failed.rstrip('.')}. Root was given up for it; --on host keeps it.")
-        choice = _there(read, flags, Place("host", f"{NOT_BUILT}: {failed}", named=False))
+        choice = _there(read, flags, BackendChoice("host", f"{NOT_BUILT}: {failed}", named=False))
     try:
-        return choice, backends.find(choice.place, choice.plans, linux_source)
+        return choice, backends.find(choice.backend, choice.plans, linux_source)
     except MachineError as error:
         raise explained(choice, error) from error
 
@@ -166,9 +165,9 @@ def _impossible(to_build: bool) -> str | None:
     return None
 
 
-def _there(read: Read, flags: dict[str, Any], place: Place) -> Choice:
-    specs = read({**flags, "on": place.place})
-    return Choice(_planned(specs), specs[0].on, place.reason, named=place.named)
+def _there(read: Read, flags: dict[str, Any], known: BackendChoice) -> Choice:
+    specs = read({**flags, "on": known.backend})
+    return Choice(_planned(specs), specs[0].on, known.reason, named=known.named)
 
 
 def _planned(specs: list[Spec]) -> list[Planned]:

@@ -24,7 +24,7 @@ import paramiko
 
 from testbed.core.environment import ROOT
 from testbed.core.errors import MachineError, UnreachableError
-from testbed.spec.place import VAGRANT, address
+from testbed.spec.backend_names import VAGRANT, parse_address
 
 PORT = 22
 PATIENCE_S = 30.0  # with each step of connecting
@@ -35,7 +35,7 @@ GONE_S = 30  # without an answer of its kernel a machine counts as gone
 class Route:
     """How to reach a machine, and how it and we are recognised."""
 
-    place: str  # as in --on
+    backend: str  # as in --on
     host: str
     port: int
     user: str
@@ -47,13 +47,13 @@ class Route:
     proxy: tuple[str, ...] | None = None
 
 
-def route(place: str) -> Route:
-    """The way to ``place``; raises `MachineError`."""
-    return _to_vagrant() if place == VAGRANT else _to_host(place)
+def route(backend: str) -> Route:
+    """The way to ``backend``; raises `MachineError`."""
+    return _to_vagrant() if backend == VAGRANT else _to_host(backend)
 
 
-def _to_host(place: str) -> Route:
-    asked = address(place)
+def _to_host(backend: str) -> Route:
+    asked = parse_address(backend)
     config = paramiko.SSHConfig()
     for file in (Path("~/.ssh/config").expanduser(), Path("/etc/ssh/ssh_config")):
         with contextlib.suppress(FileNotFoundError, PermissionError), file.open() as lines:
@@ -65,7 +65,7 @@ def _to_host(place: str) -> Route:
     files = ["~/.ssh/known_hosts", "~/.ssh/known_hosts2"]
     if "userknownhostsfile" in found:
         files = shlex.split(found["userknownhostsfile"])
-    return _route(place, found, files, asked.host, asked.port, asked.user)
+    return _route(backend, found, files, asked.host, asked.port, asked.user)
 
 
 def _to_vagrant() -> Route:
@@ -85,7 +85,7 @@ def _to_vagrant() -> Route:
     return _route(VAGRANT, found, shlex.split(found.get("userknownhostsfile", "")), name, None, None)
 
 
-def _route(place: str, found: Any, known_hosts: list[str], host: str, port: int | None, user: str | None) -> Route:
+def _route(backend: str, found: Any, known_hosts: list[str], host: str, port: int | None, user: str | None) -> Route:
     """From what an ssh configuration says (``found``); ``port`` and ``user`` win."""
     name, port = found.get("hostname", host), port or int(found.get("port", PORT))
     user = user or found.get("user") or getpass.getuser()
@@ -94,12 +94,12 @@ def _route(place: str, found: Any, known_hosts: list[str], host: str, port: int 
         proxy = f"ssh -W {name}:{port} {shlex.quote(found['proxyjump'])}"
     files = ["/etc/ssh/ssh_known_hosts", *(str(Path(file).expanduser()) for file in known_hosts)]
     return Route(
-        place=place, host=name, port=port, user=user,
+        backend=backend, host=name, port=port, user=user,
         keys=tuple(str(Path(key).expanduser()) for key in found.get("identityfile", ()) if Path(key).expanduser().exists()),
         known_hosts=tuple(file for file in files if file not in ("none", "/dev/null")),
         known_as=found.get("hostkeyalias"),
         # Only Vagrant may waive the check: its machines are made anew all the time, and on this one.
-        checked=place != VAGRANT or found.get("stricthostkeychecking", "yes") not in ("no", "off"),
+        checked=backend != VAGRANT or found.get("stricthostkeychecking", "yes") not in ("no", "off"),
         other_keys=found.get("identitiesonly", "no") != "yes",
         proxy=tuple(shlex.split(proxy)) if proxy not in (None, "none") else None,
     )  # fmt: skip
@@ -185,7 +185,7 @@ def connect(way: Route) -> paramiko.SSHClient:
         if isinstance(error, Exception):
             if isinstance(error, paramiko.BadHostKeyException) and error.key.asbytes() in revoked:
                 error = _RevokedHostKeyError(f"{error.key.get_name()} {fingerprint(error.key)}")
-            raise UnreachableError(f"{way.place}: {_why(error, way, shown)}") from error
+            raise UnreachableError(f"{way.backend}: {_why(error, way, shown)}") from error
         raise
     return client
 

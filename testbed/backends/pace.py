@@ -19,7 +19,7 @@ from testbed.core.errors import RequestError
 from testbed.core.runs.plan import Plan
 from testbed.linux.loading import bpf
 from testbed.planning import cost
-from testbed.spec import place as where
+from testbed.spec import backend_names
 
 FILE = "pace.json"
 LAST = 9  # runs of a kind that count
@@ -34,15 +34,15 @@ class Record(msgspec.Struct, frozen=True):
     ratios: dict[str, list[float]] = {}
 
 
-def expected_s(plan: Plan, place: str, record: Record) -> float:
-    """Wall seconds that ``plan`` takes at ``place``."""
-    return cost.usual_s(plan, place) * factor(record, kind(plan, place))
+def expected_s(plan: Plan, backend: str, record: Record) -> float:
+    """Wall seconds that ``plan`` takes on ``backend``."""
+    return cost.usual_s(plan, backend) * factor(record, kind(plan, backend))
 
 
-def total_s(plans: Iterable[Plan], place: str) -> float:
+def total_s(plans: Iterable[Plan], backend: str) -> float:
     """Wall seconds of a command that runs these plans one after the other."""
     record = read()
-    return cost.COMMAND_S + sum(expected_s(plan, place, record) for plan in plans)
+    return cost.COMMAND_S + sum(expected_s(plan, backend, record) for plan in plans)
 
 
 def factor(record: Record, kind: str) -> float:
@@ -51,11 +51,11 @@ def factor(record: Record, kind: str) -> float:
     return median(found) if found else 1.0
 
 
-def kind(plan: Plan, place: str) -> str:
-    """What runs are compared with: those at the same place whose packets are made in the same way."""
-    if where.is_computed(place) or where.is_remote(place):
-        return place
-    return f"{place} {'tcp' if all(job.by_tcp for job in plan.jobs) else 'datagrams'}"
+def kind(plan: Plan, backend: str) -> str:
+    """What runs are compared with: those on the same backend whose packets are made in the same way."""
+    if backend_names.is_computed(backend) or backend_names.is_remote(backend):
+        return backend
+    return f"{backend} {'tcp' if all(job.by_tcp for job in plan.jobs) else 'datagrams'}"
 
 
 def read() -> Record:
@@ -67,12 +67,12 @@ def read() -> Record:
     return found if found.version == Record().version else Record()
 
 
-def note(plan: Plan, place: str, took_s: float) -> None:
+def note(plan: Plan, backend: str, took_s: float) -> None:
     """A run took so long here. Nothing happens if that cannot be kept, or is too far from what is expected."""
-    ratio = took_s / cost.usual_s(plan, place)
+    ratio = took_s / cost.usual_s(plan, backend)
     if not 1 / FARTHEST <= ratio <= FARTHEST or os.environ.get("SUDO_UID"):
         return
-    before, which = read(), kind(plan, place)
+    before, which = read(), kind(plan, backend)
     ratios = {**before.ratios, which: [*before.ratios.get(which, []), round(ratio, 4)][-LAST:]}
     path = _path()
     with contextlib.suppress(OSError):

@@ -31,8 +31,8 @@ from testbed.core.runs.events import Event, Results
 from testbed.core.runs.manifest import Remote
 from testbed.core.runs.plan import Clock, Plan
 from testbed.core.text import quoted
+from testbed.spec.backend_names import VAGRANT
 from testbed.spec.limits import LINUX
-from testbed.spec.place import VAGRANT
 
 SIGN_OF_LIFE_S = 5.0
 ROOM = "256m"  # of memory there, for the testbed
@@ -59,9 +59,9 @@ HINTS = (  # the first that fits
 class Ssh:
     """Another machine; connected when it is first asked something, and again after an error."""
 
-    def __init__(self, place: str) -> None:
-        self.place = place
-        self.name = VAGRANT if place == VAGRANT else "ssh"
+    def __init__(self, backend: str) -> None:
+        self.backend = backend
+        self.name = VAGRANT if backend == VAGRANT else "ssh"
         self.clock: Clock = "real"
         self.limits = LINUX
         self._session: _Session | None = None
@@ -88,7 +88,7 @@ class Ssh:
     def _connected(self) -> _Session:
         if self._session is None or not self._session.alive:
             self.close()
-            self._session = _Session(self.place)
+            self._session = _Session(self.backend)
             self._identity = self._session.identity
         return self._session
 
@@ -100,7 +100,7 @@ class Ssh:
             "files": {name: base64.b64encode(content).decode() for name, content in files.items()},
         }  # fmt: skip
         try:
-            with within(self.place):
+            with within(self.backend):
                 session.send(json.dumps(request).encode() + b"\n")
                 wall_s = None if patience.wall_s is None else patience.wall_s + GRACE_S
                 return session.answer(on_event, patience.idle_s + GRACE_S, wall_s=wall_s)
@@ -112,14 +112,14 @@ class Ssh:
 class _Session:
     """One connection, and `testbed.backends.remote` at its other end."""
 
-    def __init__(self, place: str) -> None:
-        self.way = connection.route(place)
+    def __init__(self, backend: str) -> None:
+        self.way = connection.route(backend)
         self.client = connection.connect(self.way)
         self.sending, self.ended = threading.Lock(), threading.Event()
         self.channel: paramiko.Channel | None = None
         atexit.register(self.close)
         try:
-            with within(place):
+            with within(backend):
                 with _hung_up_after(START_S, self.client):
                     self.channel = self._start()
                 told = self.answer(lambda _event: None, START_S, starting=True, most_bytes=MOST_TOLD_BYTES)
@@ -131,7 +131,7 @@ class _Session:
         key = self.transport.get_remote_server_key()
         self.identity = Remote(
             says.hostname, says.kernel, says.cpus, says.python, says.packages,
-            on=place, host_key=f"{key.get_name()} {connection.fingerprint(key)}",
+            on=backend, host_key=f"{key.get_name()} {connection.fingerprint(key)}",
         )  # fmt: skip
         threading.Thread(target=self._live, daemon=True).start()
 
@@ -300,20 +300,20 @@ def _hung_up_after(limit_s: float, client: paramiko.SSHClient) -> Iterator[None]
         timer.cancel()
 
 
-def has_user_mode_kernel(place: str) -> bool:
-    """Whether the checkout of the VM ``place`` has a user-mode kernel that runs there can use."""
-    client = connection.connect(connection.route(place))
+def has_user_mode_kernel(backend: str) -> bool:
+    """Whether the checkout of the VM ``backend`` has a user-mode kernel that runs there can use."""
+    client = connection.connect(connection.route(backend))
     try:
         _, out, _ = client.exec_command(HAS_KERNEL, timeout=connection.PATIENCE_S)
         answered: bool = out.channel.status_event.wait(CHECK_S)
         return answered and out.channel.recv_exit_status() == 0
     except (paramiko.SSHException, EOFError, OSError) as error:
-        raise MachineError(f"{place}: no command can be run there: {error or type(error).__name__}.") from error
+        raise MachineError(f"{backend}: no command can be run there: {error or type(error).__name__}.") from error
     finally:
         client.close()
 
 
 @functools.cache
-def find(place: str) -> Ssh:
-    """The machine ``place``: one connection of this process serves all of its runs."""
-    return Ssh(place)
+def find(backend: str) -> Ssh:
+    """The machine ``backend``: one connection of this process serves all of its runs."""
+    return Ssh(backend)

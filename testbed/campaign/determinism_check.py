@@ -14,14 +14,14 @@ from testbed.campaign.executors import Executor
 from testbed.campaign.tasks import Completed, Failed, Outcome, Task
 from testbed.core.runs.load import load_run
 from testbed.core.runs.manifest import Manifest
-from testbed.spec import place as where
+from testbed.spec import backend_names
 
 DRAWN = "verify"  # any draw will do, but always the same
 
 
 def drawn(runs: Sequence[Wanted], share: float) -> list[Wanted]:
     """A share of the runs under virtual time, one at least."""
-    exact = [run for run in runs if not where.in_real_time(run.spec.on)]
+    exact = [run for run in runs if not backend_names.in_real_time(run.spec.on)]
     return random.Random(DRAWN).sample(exact, min(len(exact), ceil(share * len(exact))))
 
 

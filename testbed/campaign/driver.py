@@ -150,7 +150,7 @@ class _Queue:
                 return
             interruption.check()
             for future in wait(self.running, return_when=FIRST_COMPLETED).done:
-                executor, place, run = self.running.pop(future)
+                executor, backend, run = self.running.pop(future)
                 outcome = _outcome_of(future)
                 if isinstance(outcome, Failed) and isinstance(outcome.error, LostError | UnreachableError):
                     self.lost = outcome.error
@@ -158,15 +158,15 @@ class _Queue:
                     self.tell(run.plan, events.GivenUp(str(outcome.error)))
                     continue
                 self.idle.append(executor)
-                yield self._ended(run, place, outcome)
+                yield self._ended(run, backend, outcome)
 
     def _next(self) -> tuple[Wanted, Executor, str] | None:
         """The first run that somebody idle takes, and for which nothing is missing; taken off those waiting."""
         for run in self.waiting:
             for executor in self.idle:
-                if (place := executor.place(run.spec.on)) is not None and not run.needs & self._coming(run):
+                if (backend := executor.backend_for(run.spec.on)) is not None and not run.needs & self._coming(run):
                     self.waiting.remove(run)
-                    return run, executor, place
+                    return run, executor, backend
         return None
 
     def _coming(self, run: Wanted) -> set[Path]:
@@ -175,32 +175,32 @@ class _Queue:
             return set()
         return {other.folder for other in [*self.waiting, *(run for _, _, run in self.running.values())]}
 
-    def _begin(self, run: Wanted, executor: Executor, place: str) -> Iterator[tuple[Wanted, Outcome]]:
+    def _begin(self, run: Wanted, executor: Executor, backend: str) -> Iterator[tuple[Wanted, Outcome]]:
         """Hand ``run`` over; what came of it if that can be told without."""
         try:
             if self.failed & run.needs:
                 raise TestbedError("needs runs of its jobs alone, and they failed")
             run = run.scheduled()
         except TestbedError as error:
-            yield self._ended(run, place, Failed(error))
+            yield self._ended(run, backend, Failed(error))
             return
         if run.waits:
             try:
                 there = self.is_there(run)
             except TestbedError as error:
-                yield self._ended(run, place, Failed(error))
+                yield self._ended(run, backend, Failed(error))
                 return
             if there:
                 self.tell(run.plan, events.There())
                 return
         self.idle.remove(executor)
         self.tell(run.plan, events.Started())
-        self.running[executor.submit(self._task(run, place))] = executor, place, run
+        self.running[executor.submit(self._task(run, backend))] = executor, backend, run
 
-    def _task(self, run: Wanted, place: str) -> Task:
+    def _task(self, run: Wanted, backend: str) -> Task:
         return Task(
             run.plan,
-            place,
+            backend,
             None if run.spec.wall_limit is None else run.spec.wall_limit / 1e9,
             self.retries,
             None if run.plan.measure_capacity else self.capacity_bps.get(run.experiment),
@@ -208,7 +208,7 @@ class _Queue:
             run.scenario.asked,
         )
 
-    def _ended(self, run: Wanted, place: str, outcome: Outcome) -> tuple[Wanted, Outcome]:
+    def _ended(self, run: Wanted, backend: str, outcome: Outcome) -> tuple[Wanted, Outcome]:
         """Stored, if there is something to store."""
         if not isinstance(outcome, Failed):
             try:
@@ -219,10 +219,10 @@ class _Queue:
                 outcome = Failed(error)
         if isinstance(outcome, Failed):
             self.failed.add(run.folder)
-            self.tell(run.plan, events.Failed(place))
+            self.tell(run.plan, events.Failed(backend))
         else:
             self.capacity_bps[run.experiment] = outcome.capacity_bps
-            self.tell(run.plan, events.Stored(place, outcome.verdict))
+            self.tell(run.plan, events.Stored(backend, outcome.verdict))
         return run, outcome
 
 

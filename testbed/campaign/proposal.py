@@ -29,7 +29,7 @@ from testbed.core.runs.verdict import Verdict
 from testbed.core.units import Rate, Size
 from testbed.planning.plan import planned
 from testbed.spec import sweep
-from testbed.spec.place import is_remote
+from testbed.spec.backend_names import is_remote
 
 HEADROOM = 4.0  # of the unshaped path over what the experiment needs: I2 asks for 3
 TRIALS, TRIAL_ITERATIONS = 6, 4

@@ -27,8 +27,7 @@ from testbed.core.runs.plan import Plan
 from testbed.core.runs.summary import Summary
 from testbed.linux import privileges
 from testbed.planning.plan import Planned
-from testbed.spec import Spec
-from testbed.spec import place as where
+from testbed.spec import Spec, backend_names
 
 Tell = Callable[[str], None]
 Progress = Callable[[Work], AbstractContextManager[Observer]]  # of the runs to do
@@ -48,7 +47,7 @@ class Request:
         asked = spec.read(self.file, fields)
         if "," in asked.on:
             raise RequestError(f"--on {asked.on}: several machines share the runs of a sweep (`mltcp sweep`).")
-        if self.linux_source is not None and where.in_real_time(asked.on):
+        if self.linux_source is not None and backend_names.in_real_time(asked.on):
             raise RequestError(f"--linux-source is for --on uml; on `{asked.on}` the kernel is the machine's own.")
         return [asked]
 
@@ -59,12 +58,12 @@ class Request:
             privileges.give_up()
         with within_unless_named(self.file):
             chosen = choice.choose(self.read, self.fields, self.linux_source)
-        if not (root and dry_run and where.in_real_time(chosen.place)):  # that run would write as root
+        if not (root and dry_run and backend_names.in_real_time(chosen.backend)):  # that run would write as root
             rundir.check_writable(self.out)
         return chosen
 
     def settled(self, chosen: Choice) -> tuple[Choice, Backend]:
-        """The place, ready."""
+        """The backend, ready."""
         with within_unless_named(self.file):
             return choice.settle(chosen, self.read, self.fields, self.linux_source)
 

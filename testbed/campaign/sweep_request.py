@@ -19,8 +19,7 @@ from testbed.campaign.stored.folders import Work
 from testbed.core.errors import RequestError, VirtualTimeOnlyError, within_unless_named
 from testbed.core.runs import rundir
 from testbed.linux import privileges
-from testbed.spec import place as where
-from testbed.spec import sweep
+from testbed.spec import backend_names, sweep
 
 SHUFFLE = "sweep"  # any order will do, but always the same
 Tell = Callable[[str], None]
@@ -42,31 +41,31 @@ def check_privileges(files: Sequence[str], given: dict[str, Any]) -> None:
     """Under ``sudo`` all runs give up root, or none; raises `RequestError` before anything is read as root."""
     if privileges.caller() is None:
         return
-    places = {file: place for file in files if (place := choice.foreseen(partial(sweep.read, file), given))}
-    real = [file for file, found in places.items() if where.in_real_time(found.place)]
-    if real and len(real) < len(places):
+    choices = {file: known for file in files if (known := choice.foreseen(partial(sweep.read, file), given))}
+    real = [file for file, found in choices.items() if backend_names.in_real_time(found.backend)]
+    if real and len(real) < len(choices):
         raise RequestError(
             "under `sudo`, runs in user-mode Linux give up root, and others of this sweep keep it: "
             + ", ".join(real)
-            + ". Sweep them apart, or name one place with --on."
+            + ". Sweep them apart, or name one backend with --on."
         )
 
 
 def settled(
     files: Sequence[str], given: dict[str, Any], out: Path, tell: Tell
 ) -> tuple[list[tuple[str, Choice]], dict[str, Backend]]:
-    """Every experiment, and every place where some of them run."""
+    """Every experiment, and every backend where some of them run."""
     there = list(possible(files, given, tell))
     rundir.check_writable(out)
     found: list[tuple[str, Choice]] = []
     machines: dict[str, Backend] = {}
     for file, chosen in there:
         with within_unless_named(file):
-            if where.is_remote(chosen.place):
-                for place in where.places(chosen.place):
-                    machines[place] = backends.find(place, chosen.plans)
+            if backend_names.is_remote(chosen.backend):
+                for name in backend_names.parse(chosen.backend):
+                    machines[name] = backends.find(name, chosen.plans)
             else:
-                chosen, machines[chosen.place] = choice.settle(chosen, partial(sweep.read, file), given)
+                chosen, machines[chosen.backend] = choice.settle(chosen, partial(sweep.read, file), given)
         if chosen.reason is not None:
             tell(f"{file}: {chosen}")
         found.append((file, chosen))
@@ -74,10 +73,10 @@ def settled(
 
 
 def check_parallel(parallel: int, machines: Mapping[str, object]) -> None:
-    """Raises `RequestError` unless so many runs at a time can be had at the places ``machines``."""
+    """Raises `RequestError` unless so many runs at a time can be had on the backends ``machines``."""
     if parallel < 1:
         raise RequestError(f"-j {parallel}: at least one run at a time")
-    if parallel > 1 and any(map(where.in_real_time, machines)):
+    if parallel > 1 and any(map(backend_names.in_real_time, machines)):
         raise RequestError(
             f"-j {parallel}: against a real clock runs on one machine would disturb each other; use --on uml, or -j 1, "
             "or several other machines (--on ssh:a --on ssh:b)."

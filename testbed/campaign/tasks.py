@@ -34,7 +34,7 @@ class Task:
     """One run that is to be carried out."""
 
     plan: Plan
-    place: str  # a single one, as in --on
+    backend: str  # a single one, as in --on
     wall_limit_s: float | None = None
     retries: int | None = None  # how often it is repeated while it is invalid; None: `default_retries`
     capacity_bps: float | None = None  # of the unshaped path, if another run of the experiment measured it
@@ -70,11 +70,11 @@ def unheard(event: Said) -> None:
 def carry_out(task: Task, backend: Backend | None = None, hear: Hear = unheard) -> Outcome:
     """Run a task's plan and judge it; while it is invalid again, at most ``task.retries`` times: the last attempt counts.
 
-    ``backend`` is that of the task's place, if it is at hand. ``hear`` is told of every event of the run, and of
+    ``backend`` is the one that the task names, if it is at hand. ``hear`` is told of every event of the run, and of
     `Repeated`.
     """
     try:
-        return _carried_out(task, backend or backends.find(task.place, [task.plan], prefer=task.kernel), hear)
+        return _carried_out(task, backend or backends.find(task.backend, [task.plan], prefer=task.kernel), hear)
     except TestbedError as error:
         return Failed(error)
 

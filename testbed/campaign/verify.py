@@ -35,9 +35,7 @@ def repeat(folder: Path, linux_source: Path | None, wall_limit: Duration | None,
     """
     manifest, before = read(folder, trusted=trusted)
     plan = manifest.plan
-    backend: Backend = (
-        flow.FlowLevel() if manifest.clock == "model" else uml.find(linux_source, prefer=manifest.uml)
-    )
+    backend: Backend = flow.FlowLevel() if manifest.clock == "model" else uml.find(linux_source, prefer=manifest.uml)
     backend.check(plan)
     archive = backend.run(plan, lambda _event: None, patience(plan, None if wall_limit is None else wall_limit / 1e9))
     after = rundir.unpack(archive)

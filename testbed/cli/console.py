@@ -20,7 +20,7 @@ from testbed.core.heartbeat import Heartbeat, duration
 from testbed.core.runs import events
 from testbed.core.runs.plan import Plan
 from testbed.core.text import count, paragraph, plain, shown
-from testbed.spec import place as where
+from testbed.spec import backend_names
 
 BAR = 24
 PRIOR_S = 10.0  # of estimated time: so much of it counts as much as what has been seen
@@ -30,13 +30,13 @@ COLOURS = ("blue", "dark_orange", "green", "magenta", "cyan", "yellow", "white",
 class Progress:
     """Observes an experiment's events; a context manager, since a live display must be ended."""
 
-    def __init__(self, plans: list[Plan], console: Console, place: str, *, quiet: bool) -> None:
-        """``place``: where the runs are, as in --on."""
-        self.plans, self.console, self.place, self.quiet = plans, console, place, quiet
+    def __init__(self, plans: list[Plan], console: Console, backend: str, *, quiet: bool) -> None:
+        """``backend``: where the runs are, as in --on."""
+        self.plans, self.console, self.backend, self.quiet = plans, console, backend, quiet
         self.done = 0
         self.begun = self.run_begun = time.monotonic()
         record = pace.read()
-        self.weights = [pace.expected_s(plan, place, record) for plan in plans]
+        self.weights = [pace.expected_s(plan, backend, record) for plan in plans]
         self.live: Live | None = None
         self.heartbeat = Heartbeat(self._line, self._print, active=not quiet and not console.is_terminal)
         self._reset(plans[0])
@@ -81,7 +81,7 @@ class Progress:
                 self.done += 1
             case events.Stored(verdict=verdict):
                 if not self.repeated:
-                    pace.note(plan, self.place, time.monotonic() - self.run_begun)
+                    pace.note(plan, self.backend, time.monotonic() - self.run_begun)
                 self.done += 1
                 self._finish(plan, verdict)
         if self.live is not None:
@@ -161,13 +161,16 @@ def _path(plan: Plan) -> Path:
 class Count:
     """Observes a sweep: a bar on a terminal, and a line for every run; a context manager."""
 
-    def __init__(self, runs: Sequence[Wanted], console: Console, *, quiet: bool, places: bool, lanes: int = 1) -> None:
-        """``lanes``: how many runs go on at a time; ``places``: several machines share them."""
-        self.console, self.quiet, self.places, self.lanes = console, quiet, places, lanes
+    def __init__(
+        self, runs: Sequence[Wanted], console: Console, *, quiet: bool, show_backends: bool, lanes: int = 1
+    ) -> None:
+        """``lanes``: how many runs go on at a time; ``show_backends``: say which machine a run is on."""
+        self.console, self.quiet, self.show_backends, self.lanes = console, quiet, show_backends, lanes
         self.out = runs[0].out if runs else Path()
         record = pace.read()
         self.weights = {
-            _path(run.plan): pace.expected_s(run.plan, where.places(run.spec.on)[0], record) / lanes for run in runs
+            _path(run.plan): pace.expected_s(run.plan, backend_names.parse(run.spec.on)[0], record) / lanes
+            for run in runs
         }
         self.total, self.ended, self.done = len(runs), 0, 0.0
         self.begun, self.run_begun, self.repeated = time.monotonic(), dict[Path, float](), set[Path]()
@@ -199,19 +202,19 @@ class Count:
                 self._say(paragraph(f"given up: {because}"))
             case events.There():
                 self._advance(plan)
-            case events.Stored(place=place, verdict=verdict):
-                self._note(plan, place)
+            case events.Stored(backend=backend, verdict=verdict):
+                self._note(plan, backend)
                 self._advance(plan)
-                self._ended(plan, place, verdict)
-            case events.Failed(place=place):
+                self._ended(plan, backend, verdict)
+            case events.Failed(backend=backend):
                 self._advance(plan)
-                self._ended(plan, place, "failed")
+                self._ended(plan, backend, "failed")
 
-    def _note(self, plan: Plan, place: str) -> None:
+    def _note(self, plan: Plan, backend: str) -> None:
         """Keep what the run took. Runs at the same time slow each other down, so these do not count."""
         begun = self.run_begun.get(_path(plan))
         if self.lanes == 1 and begun is not None and _path(plan) not in self.repeated:
-            pace.note(plan, place, time.monotonic() - begun)
+            pace.note(plan, backend, time.monotonic() - begun)
 
     @property
     def left_s(self) -> float:
@@ -228,9 +231,9 @@ class Count:
         self.done += self.weights.get(_path(plan), 0.0)
         self.progress.update(self.bar, advance=1, description=f"about {duration(self.left_s)} left")
 
-    def _ended(self, plan: Plan, place: str, how: str) -> None:
+    def _ended(self, plan: Plan, backend: str, how: str) -> None:
         if not self.quiet:
-            at = f" (on {place})" if self.places and where.is_remote(place) else ""
+            at = f" (on {backend})" if self.show_backends and backend_names.is_remote(backend) else ""
             self._say(plain(f"{self.out / _path(plan)}: {how}{at}"))
 
     def _say(self, line: str) -> None:

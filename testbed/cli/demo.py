@@ -21,7 +21,7 @@ def run(parsed: argparse.Namespace) -> int:
     for arguments in RUNS:
         parser = Parser(prog="run")
         one_run.add_arguments(parser)
-        place = ["--on", parsed.on] if parsed.on else []
-        if code := one_run.run(parser.parse_args([*arguments.split(), *place, "--out", parsed.out])):
+        flags = ["--on", parsed.on] if parsed.on else []
+        if code := one_run.run(parser.parse_args([*arguments.split(), *flags, "--out", parsed.out])):
             return code
     return EXIT_OK

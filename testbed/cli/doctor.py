@@ -46,7 +46,7 @@ from testbed.linux.queues.setting import Queues
 from testbed.linux.sampling import disturbances
 from testbed.linux.setup_steps import shaper
 from testbed.planning import plan
-from testbed.spec import place
+from testbed.spec import backend_names
 
 RATE_BPS = 500_000_000
 
@@ -127,7 +127,7 @@ def report(*, as_json: bool) -> int:
             elif not as_json:
                 print(line, file=sys.stderr, flush=True)
             findings.append(trial())
-    able = {where: _able(where, findings) for where in ("uml", "host", "flow")}
+    able = {backend: _able(backend, findings) for backend in ("uml", "host", "flow")}
     code = EXIT_OK if able["uml"] or able["host"] else EXIT_MACHINE  # flows are no network
     if as_json:
         print(json.dumps({"version": 1, "kernel": platform.release(), **able,
@@ -149,10 +149,10 @@ def report(*, as_json: bool) -> int:
         terminal.say(console, f"Needs root, and was not tried: {'; '.join(untried)}. This tries them:", style="yellow")
         console.print(f"  {command('doctor', root=True)}")
     console.print(f"\nLinux {platform.release()}:")
-    for where, can in able.items():
-        default = " (where runs go that name no place)" if place.is_first(where) else ""
+    for backend, can in able.items():
+        default = " (of runs that name no backend)" if backend_names.is_first(backend) else ""
         words, style = _SAID[can]
-        terminal.say(console, f"  `--on {where}`{default} {words}", style=style, indent="    ")
+        terminal.say(console, f"  `--on {backend}`{default} {words}", style=style, indent="    ")
     return code
 
 
@@ -163,9 +163,9 @@ _SAID = {
 }
 
 
-def _able(where: str, findings: list[Finding]) -> bool | None:
+def _able(backend: str, findings: list[Finding]) -> bool | None:
     """Whether runs work there; None if that needs root, and nothing else is against it."""
-    needed = [finding.works for finding in findings if finding.needed == where]
+    needed = [finding.works for finding in findings if finding.needed == backend]
     return False if False in needed else None if None in needed else True
 
 

@@ -66,16 +66,16 @@ def describe(plan: Plan, features: Features | None) -> Iterator[str]:
     yield f"  {after}judge, store as {plan.folder}"
 
 
-def document(plans: Sequence[Plan], out: Path, place: str) -> dict[str, Any]:
+def document(plans: Sequence[Plan], out: Path, backend: str) -> dict[str, Any]:
     """An experiment for programs: its results folder, its runs, and the wall time of each and of all."""
     record = pace.read()
-    expected = [pace.expected_s(plan, place, record) for plan in plans]
+    expected = [pace.expected_s(plan, backend, record) for plan in plans]
     return {
         "experiment": plans[0].experiment,
         "folder": str(out / plans[0].experiment),
-        "on": place,
+        "on": backend,
         "runs": len(plans),
-        "expected_s": round(pace.total_s(plans, place), 1),
+        "expected_s": round(pace.total_s(plans, backend), 1),
         "plans": [
             {
                 "folder": str(out / plan.experiment / plan.folder), "system": plan.system.label, "seed": plan.seed, "alone": plan.alone,
@@ -87,9 +87,9 @@ def document(plans: Sequence[Plan], out: Path, place: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def total(plans: Sequence[Plan], out: Path, place: str) -> str:
+def total(plans: Sequence[Plan], out: Path, backend: str) -> str:
     """The same in a line for people."""
-    return f"Total: {count(len(plans), 'run')}, about {duration(pace.total_s(plans, place))}. Results: {out / plans[0].experiment}"
+    return f"Total: {count(len(plans), 'run')}, about {duration(pace.total_s(plans, backend))}. Results: {out / plans[0].experiment}"
 
 
 def _carrier(job: JobPlan) -> str:

@@ -13,7 +13,7 @@ from testbed import spec
 from testbed.cli import flags
 from testbed.core import text
 from testbed.core.errors import EXIT_INVALID, EXIT_OK, MachineError, RequestError
-from testbed.spec import place as where
+from testbed.spec import backend_names
 
 if TYPE_CHECKING:
     from testbed.backends import Backend
@@ -79,8 +79,8 @@ def run(parsed: argparse.Namespace) -> int:
     from testbed.core import terminal
 
     notes, quiet = terminal.errors(), parsed.quiet or parsed.json
-    connecting = where.is_remote(chosen.place) and not quiet
-    with notes.status(f"{chosen.place}: connecting") if connecting else contextlib.nullcontext():
+    connecting = backend_names.is_remote(chosen.backend) and not quiet
+    with notes.status(f"{chosen.backend}: connecting") if connecting else contextlib.nullcontext():
         chosen, backend = asked.settled(chosen)
     if chosen.reason is not None:
         terminal.say_error(chosen)
@@ -94,11 +94,11 @@ def run(parsed: argparse.Namespace) -> int:
         if not work.todo:
             yield lambda _plan, _event: None
             return
-        with Progress([run.plan for run in work.todo], notes, chosen.place, quiet=quiet) as shown:
+        with Progress([run.plan for run in work.todo], notes, chosen.backend, quiet=quiet) as shown:
             yield shown
 
     def show(summary: Summary, runs: Sequence[Wanted]) -> None:
-        _show(summary, runs, backend if where.is_remote(chosen.place) else None, as_json=parsed.json)
+        _show(summary, runs, backend if backend_names.is_remote(chosen.backend) else None, as_json=parsed.json)
 
     summary, _ = asked.carry_out(
         chosen, backend, progress, show, again=flags.again(parsed), retries=parsed.retries, tell=terminal.say_error
@@ -115,22 +115,22 @@ def _described(asked: Request, chosen: Choice) -> Iterator[str]:
     from testbed.cli import dry_run
 
     try:
-        backends.check_congestion(chosen.place, chosen.plans)
+        backends.check_congestion(chosen.backend, chosen.plans)
     except MachineError as error:
         raise choice.explained(chosen, error) from error
     yield str(chosen)
-    if where.in_real_time(chosen.place):
+    if backend_names.in_real_time(chosen.backend):
         (virtual,), (real,) = asked.read({**asked.fields, "on": "uml"}), asked.read({**asked.fields, "on": "host"})
         if changed := spec.differences(virtual, real):
             yield "[real-clock] is in force:"
             yield from (f"  {line}" for line in changed)
-    if backends.is_assumed(chosen.place):
+    if backends.is_assumed(chosen.backend):
         yield "What the kernel there can is assumed: only root finds out, there."
-    known = None if where.is_computed(chosen.place) else backends.foreseen(chosen.place)
+    known = None if backend_names.is_computed(chosen.backend) else backends.foreseen(chosen.backend)
     plans = asked.plans(chosen)
     for plan in plans:
         yield from dry_run.describe(plan, known)
-    yield dry_run.total(plans, asked.out, chosen.place)
+    yield dry_run.total(plans, asked.out, chosen.backend)
 
 
 def _document(asked: Request, chosen: Choice) -> dict[str, Any]:
@@ -138,8 +138,8 @@ def _document(asked: Request, chosen: Choice) -> dict[str, Any]:
     from testbed import backends
     from testbed.cli import dry_run
 
-    backends.check_congestion(chosen.place, chosen.plans)
-    return dry_run.document(asked.plans(chosen), asked.out, chosen.place)
+    backends.check_congestion(chosen.backend, chosen.plans)
+    return dry_run.document(asked.plans(chosen), asked.out, chosen.backend)
 
 
 def _show(summary: Summary, runs: Sequence[Wanted], machine: Backend | None, *, as_json: bool) -> None:

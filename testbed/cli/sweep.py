@@ -34,8 +34,7 @@ from testbed.core.errors import (
 )
 from testbed.core.runs.schedules import Asked
 from testbed.core.units import parse_fraction
-from testbed.spec import place as where
-from testbed.spec import schedules, sweep
+from testbed.spec import backend_names, schedules, sweep
 
 if TYPE_CHECKING:
     from testbed.backends import Backend
@@ -157,7 +156,7 @@ def _describe(studies: list[Asked], files: list[str], given: dict[str, Any], par
                 lines.append(f"{chosen}:")
             for scenario, plans in named:
                 spec = scenario.spec
-                about = dry_run.document(plans, out, where.places(spec.on)[0]) | {"on": spec.on}
+                about = dry_run.document(plans, out, backend_names.parse(spec.on)[0]) | {"on": spec.on}
                 found.append(about)
                 lines.append(
                     f"{plans[0].experiment}: {text.count(len(plans), 'run')} of {text.count(len(plans[0].jobs), 'job')}, {' '.join(spec.system)}, on {spec.on}, "
@@ -186,8 +185,8 @@ def _measured(what: str, files: Sequence[str], given: dict[str, Any]) -> int:
     from testbed.campaign import proposal
     from testbed.campaign.executors import reach
 
-    place = given.get("on", where.EXACT)
-    if not where.in_real_time(place) or len(where.places(place)) > 1:
+    name = given.get("on", backend_names.EXACT)
+    if not backend_names.in_real_time(name) or len(backend_names.parse(name)) > 1:
         raise RequestError("--measure: measures one backend with a real clock. Name it: --on host or --on vagrant.")
     if what == "flags" and len(files) != 1:
         raise RequestError(
@@ -196,13 +195,13 @@ def _measured(what: str, files: Sequence[str], given: dict[str, Any]) -> int:
     needed = reach.needs(plan for file in files for _, plans in _in_real_time(file, given) for plan in plans)
     mtus = {need.mtu for need in needed}
     if mtus:
-        print(f"measuring what `{place}` carries", file=sys.stderr)
-    backend = backends.find(place, list(map(reach.probe, mtus)))
+        print(f"measuring what `{name}` carries", file=sys.stderr)
+    backend = backends.find(name, list(map(reach.probe, mtus)))
     found = reach.measure(backend, mtus)
     if what == "flags":
         print(shlex.join(proposal.fitting(files[0], given, found, backend, _left_out)))
         return EXIT_OK
-    decision = reach.decide(place, found, needed, reach.user_mode_kernels(place))
+    decision = reach.decide(name, found, needed, reach.user_mode_kernels(name))
     print(text.paragraph(str(decision)), file=sys.stderr)
     print(decision.backend)
     return EXIT_OK
@@ -228,7 +227,7 @@ def _carried_out(planned: list[Planned], machines: dict[str, Backend], parsed: a
     from testbed.core import terminal
 
     def able(run: Wanted) -> list[Backend]:
-        return [machines[place] for place in where.places(run.spec.on)]
+        return [machines[name] for name in backend_names.parse(run.spec.on)]
 
     choice.check(parsed.executor, machines)
     share = None if parsed.verify_sample is None else parse_fraction(parsed.verify_sample)
@@ -242,7 +241,7 @@ def _carried_out(planned: list[Planned], machines: dict[str, Backend], parsed: a
     )
     with (
         choice.chosen(parsed.executor, machines, parsed.parallel, Path(parsed.out), _left_out) as lanes,
-        Count(order, terminal.errors(), quiet=parsed.quiet, places=len(lanes) > 1, lanes=len(lanes)) as count,
+        Count(order, terminal.errors(), quiet=parsed.quiet, show_backends=len(lanes) > 1, lanes=len(lanes)) as count,
     ):
         failures = driver.drive(order, lanes, count, retries=parsed.retries, is_there=work.is_there, keep_going=True)
         differing = _verified(order, failures, lanes, share, Path(parsed.out))

@@ -10,7 +10,7 @@
     │   ├── UnitError, OptionError, TomlError, FileError            what was typed, a file that was named
     │   ├── TraceError, JobError, TopologyError, ScheduleError           what it asks for
     │   ├── UnknownContentError, ContentError     content of no such name, a file that is none
-    │   ├── TooLargeError         more than its place takes
+    │   ├── TooLargeError         more than its backend takes
     │   └── VirtualTimeOnlyError  this experiment cannot be had against a real clock
     └── MachineError        3  this machine cannot do it
         └── UnreachableError   no connection to another machine came about

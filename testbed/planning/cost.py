@@ -14,7 +14,7 @@ from testbed.core.runs.plan import JobPlan, Plan
 from testbed.models.frames import frame, payload_share
 from testbed.networks.routed import RoutedTopo, stages
 from testbed.replay import ring
-from testbed.spec import place as where
+from testbed.spec import backend_names
 from testbed.traces import collectives
 
 COMMAND_S = 3.0  # of `run`: what it imports, figures and tables
@@ -71,15 +71,15 @@ def cost(plan: Plan) -> Cost:
     return Cost(clock_s, workers, samples, hops, mixed_hops, datagrams, messages, events)
 
 
-def usual_s(plan: Plan, place: str) -> float:
-    """Wall seconds that ``plan`` takes at ``place`` on the machine of this module's constants, at rest."""
+def usual_s(plan: Plan, backend: str) -> float:
+    """Wall seconds that ``plan`` takes on ``backend`` on the machine of this module's constants, at rest."""
     found = cost(plan)
-    if where.is_computed(place):
+    if backend_names.is_computed(backend):
         loops_s = found.events * EVENT_S
         if loops_s > INTERPRETED_S:
             loops_s = INTERPRETED_S + COMPILING_S + (loops_s - INTERPRETED_S) * COMPILED
         return MODEL_S + loops_s + found.samples * SAMPLE_S
-    if where.in_real_time(place):
+    if backend_names.in_real_time(backend):
         return REAL_S + found.clock_s
     return (
         BOOT_S + WORKER_S * found.workers + TICK_S * found.samples + HOP_S * found.hops + MIXED_HOP_S * found.mixed_hops

@@ -26,8 +26,7 @@ from testbed.planning import gpu_jobs, links
 from testbed.planning.gpu_jobs import Given
 from testbed.planning.links import Network
 from testbed.schedulers.job import place
-from testbed.spec import Spec, limits, systems
-from testbed.spec import place as where
+from testbed.spec import Spec, backend_names, limits, systems
 from testbed.spec.job import Job, check_transport
 from testbed.traces import collectives
 from testbed.traces import trace as traces
@@ -170,7 +169,7 @@ def ordered(spec: Spec, wanted: list[Asked], seed: int) -> list[Asked]:
 
 
 def check_size(wanted: Sequence[Asked], spec: Spec) -> None:
-    """Raises `TooLargeError` if the jobs come to more than their place takes; computed, before anything is built."""
+    """Raises `TooLargeError` if the jobs come to more than their backend takes; computed, before anything is built."""
     most = limits.of(spec.on)
     most.check("connections", sum(one.connections for one in wanted), "jobs")
     most.check("transfers", sum(one.transfers for one in wanted), "jobs")
@@ -178,7 +177,7 @@ def check_size(wanted: Sequence[Asked], spec: Spec) -> None:
 
 def placed(spec: Spec, wanted: list[Asked], network: Network, scheduler: str, seed: int, model: Model) -> Placed:
     """The jobs as one seed and job scheduler have them; raises `RequestError`."""
-    computed = where.is_computed(spec.on)
+    computed = backend_names.is_computed(spec.on)
     servers, fewest = dict[str, int](), list[float | None]([None] * len(wanted))
     if not spec.lives:
         given = [Given(own) for own in place(network.topo, [one.workers for one in wanted], scheduler, seed)]

@@ -32,7 +32,7 @@ _FILE = re.compile(r"[^,:+=\s]+\.(?:py|json|toml|c|et|csv)(?![A-Za-z0-9_])")
 
 
 def default_name(spec: Spec) -> str:
-    """``dumbbell-4xsynthetic``, and every field that is not its default: ``-rate-50gbit``. Where it runs is added by `on_place`.
+    """``dumbbell-4xsynthetic``, and every field that is not its default: ``-rate-50gbit``. Where it runs is added by `with_backend`.
 
     The name includes the systems, since a summary compares them. A hash stands for what no name can hold: jobs of their own, links,
     events, files.
@@ -56,10 +56,10 @@ def default_name(spec: Spec) -> str:
     return f"{whole[:LONGEST].rstrip('-.')}-{digest[:DIGITS]}"
 
 
-def on_place(name: str, place: str, *, default: bool) -> str:
+def with_backend(name: str, backend: str, *, default: bool) -> str:
     """``name`` with the backend in it: ``interleaving-on-flow``, ``map-on-flow.rate-1gbit``. ``default``: it is a `default_name`."""
-    word, exact = _word("on", place)
-    return _with(name, [word, *([] if exact else [_hash(place)])], default=default)
+    word, exact = _word("on", backend)
+    return _with(name, [word, *([] if exact else [_hash(backend)])], default=default)
 
 
 def apart(name: str, there: Asked, asked: Asked, *, default: bool) -> str:
@@ -88,10 +88,10 @@ def differences(there: Asked, asked: Asked) -> list[tuple[str, Any, Any]]:
     return found
 
 
-def asked(spec: Spec, place: str) -> Asked:
-    """What was asked for, run at ``place``."""
+def asked(spec: Spec, backend: str) -> Asked:
+    """What was asked for, run on ``backend``."""
     usual = Spec()
-    fields: dict[str, Any] = {"on": place}
+    fields: dict[str, Any] = {"on": backend}
     files: dict[str, str] = {}
     for name in Spec.__struct_fields__:
         value = getattr(spec, name)

@@ -4,7 +4,7 @@ Each has ``ID``, ``TITLE`` (one line), ``TEXT`` (what one sees, how to read it),
 writes ``<id>.png``, ``.pdf`` and ``.csv`` (the data behind it) to ``out`` or raises `LoadError`, and ``find(study) ->
 list[Finding]``, one for each claim. All are pure functions of run directories. A study without experiments draws nothing
 and finds its claims not measured. ``POSITION`` is its place in the report, in steps of ten.
-One that puts backends side by side says ``SEVERAL_PLACES = True``; for all others they must not be mixed.
+One that puts backends side by side says ``SEVERAL_BACKENDS = True``; for all others they must not be mixed.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def every(results: Path, out: Path, only: Collection[str] | None = None) -> Iter
 
 def one(figure: Figure, results: Path, out: Path) -> Section:
     """A figure, drawn to ``out`` from what ``results`` holds for it."""
-    study = load_study(results, figure.ID, several_places=getattr(figure, "SEVERAL_PLACES", False))
+    study = load_study(results, figure.ID, several_backends=getattr(figure, "SEVERAL_BACKENDS", False))
     problems = list(study.problems)
     files: tuple[Path, ...] = ()
     findings: tuple[Finding, ...] = ()

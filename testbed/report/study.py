@@ -25,7 +25,7 @@ from testbed.core.runs.load import (
     load_schedules,
 )
 
-_PLACE = re.compile(r"-on-(?:host|uml|flow|vagrant|ssh-[A-Za-z0-9_-]+)(?=\.|/|$)")
+_ON_BACKEND = re.compile(r"-on-(?:host|uml|flow|vagrant|ssh-[A-Za-z0-9_-]+)(?=\.|/|$)")
 
 
 @dataclass(frozen=True)
@@ -65,28 +65,28 @@ def experiments(results: Path) -> dict[str, Path]:
     That is without the backend (``map-on-host.rate-1gbit``), where all experiments of a figure ran on one that their names say.
     """
     found = experiments_below(results)
-    places: dict[str, set[str]] = {}
+    backends: dict[str, set[str]] = {}
     for name in found:
-        places.setdefault(id_of(_PLACE.sub("", name)), set()).add("".join(_PLACE.findall(name)))
-    plain = {name: _PLACE.sub("", name) for name in found}
-    return {plain[name] if len(places[id_of(plain[name])]) == 1 else name: path for name, path in found.items()}
+        backends.setdefault(id_of(_ON_BACKEND.sub("", name)), set()).add("".join(_ON_BACKEND.findall(name)))
+    plain = {name: _ON_BACKEND.sub("", name) for name in found}
+    return {plain[name] if len(backends[id_of(plain[name])]) == 1 else name: path for name, path in found.items()}
 
 
-def load_study(results: Path, id: str, *, several_places: bool = False) -> Study:
+def load_study(results: Path, id: str, *, several_backends: bool = False) -> Study:
     """What ``results`` holds for figure ``id``. Never raises: what cannot be used is a problem, and the rest is there.
 
     Runs of different programs are a problem (told, and shown all the same), those of different backends too
-    unless ``several_places``; runs of the flow-level twin where it was not compared with the kernel are left out unless so.
+    unless ``several_backends``; runs of the flow-level twin where it was not compared with the kernel are left out unless so.
     """
     usable, problems = [], []
     for name, folder in experiments(results).items():
         if id_of(name) == id:
-            experiment, wrong = load_folder(folder, uncompared=several_places)
+            experiment, wrong = load_folder(folder, uncompared=several_backends)
             problems += wrong
             if experiment is not None:
                 usable.append(experiment)
     problems += _placed([run for experiment in usable for run in experiment.runs])
-    problems += _mixed([run for experiment in usable for run in experiment.runs], several_places)
+    problems += _mixed([run for experiment in usable for run in experiment.runs], several_backends)
     schedules = None
     if holds_schedules(results / id):
         try:
@@ -154,14 +154,14 @@ def _placed(runs: Iterable[Run]) -> list[str]:
     ]
 
 
-def _mixed(runs: Iterable[Run], several_places: bool) -> list[str]:
+def _mixed(runs: Iterable[Run], several_backends: bool) -> list[str]:
     """One paragraph if the runs were not all made by the same program on the same backend."""
     made: dict[str, Path] = {}
     for run in runs:
         # The source, not the commit: that also changes with what no run is made of.
         manifest = run.manifest
         by = f"testbed {manifest.testbed}, source {manifest.source_sha256[:12]}"
-        if not several_places:
+        if not several_backends:
             by = f"{by}, {manifest.backend}" + ("" if manifest.uml is None else f" {manifest.uml.version}")
         made.setdefault(by, run.path)
     if len(made) < 2:

@@ -22,9 +22,8 @@ from testbed.core.text import command, is_text, quoted, shown
 from testbed.core.units import decoded
 from testbed.models.frames import frame
 from testbed.schedulers import job as job_schedulers
-from testbed.spec import external, files, limits, system_tables, systems
+from testbed.spec import backend_names, external, files, limits, system_tables, systems
 from testbed.spec import fields as declared
-from testbed.spec import place as where
 from testbed.spec.aliases import canonical
 from testbed.spec.experiment import OF_JOBS, Event, LinkSpec, Spec, default_job
 from testbed.spec.job import Job, parse
@@ -158,7 +157,7 @@ def _check(spec: Spec) -> None:
         return RequestError(message, where=field)
 
     with within("on"):
-        where.places(spec.on)
+        backend_names.parse(spec.on)
 
     most = limits.of(spec.on)
     reach = f", the most that can be {most.done}"

@@ -17,7 +17,7 @@ from testbed.core.errors import RequestError, VirtualTimeOnlyError, within
 from testbed.core.input_files import is_file, read_text
 from testbed.core.text import command, quoted, shown
 from testbed.schedulers import job
-from testbed.spec import place as where
+from testbed.spec import backend_names
 from testbed.spec.aliases import canonical, path_of
 
 Fields = dict[str, Any]
@@ -37,7 +37,7 @@ def in_force(fields: Fields, flags: Fields, source: str) -> Fields:
     """
     fields = dict(fields)
     on = flags.get("on", fields.get("on", "auto"))
-    holds = {"quick": flags.get("quick", False), "real-clock": isinstance(on, str) and where.in_real_time(on)}
+    holds = {"quick": flags.get("quick", False), "real-clock": isinstance(on, str) and backend_names.in_real_time(on)}
     for name in OVERLAYS:
         overlay = fields.pop(name, {})
         if not isinstance(overlay, dict):

@@ -213,7 +213,7 @@ def _check(job: Job) -> None:
         raise JobError(f"{job.buckets} is not between 1 and 1000, a byte each", where="buckets")
     if job.gpus is not None and not 1 <= job.gpus <= 4096:
         raise JobError(f"{job.gpus} is not between 1 and 4096", where="gpus")
-    if (job.workers or 0) < 2:  # how many at most, its place says (testbed.spec.limits)
+    if (job.workers or 0) < 2:  # how many at most, its backend says (testbed.spec.limits)
         raise JobError(f"{job.workers} is less than 2", where="workers")
     for name, low, high in (("channels", 1, 32), ("iterations", 1, 100_000)):
         value = getattr(job, name)

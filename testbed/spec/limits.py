@@ -1,7 +1,7 @@
-"""How large an experiment may be in one place, counted before anything of it is built.
+"""How large an experiment may be on one backend, counted before anything of it is built.
 
-What a place takes is the place's to say: emulation needs a process, a namespace and a queue for everything it has, a
-place that computes flows does not.
+What a backend takes is the backend's to say: emulation needs a process, a namespace and a queue for everything it has, a
+backend that computes flows does not.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from testbed.core.errors import RequestError
-from testbed.spec import place as where
+from testbed.spec import backend_names
 
 
 class TooLargeError(RequestError):
-    """An experiment is larger than its place takes; the message has the count and the limit."""
+    """An experiment is larger than its backend takes; the message has the count and the limit."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The most of each that one place takes; `check` compares."""
+    """The most of each that one backend takes; `check` compares."""
 
     jobs: int
     workers: int  # of one job
@@ -27,7 +27,7 @@ class Limits:
     connections: int  # of all jobs together
     transfers: int  # from one worker to another, of all jobs in one iteration
     runs: int  # of one experiment: congestion controls × seeds
-    done: str  # what the place does with them, as messages say it: "emulated"
+    done: str  # what the backend does with them, as messages say it: "emulated"
 
     def check(self, what: str, count: int, where: str) -> None:
         """Raises `TooLargeError` if there are more of ``what`` (a field) than this; ``where`` says who has them."""
@@ -53,6 +53,6 @@ MODEL = Limits(
 )  # `flow`
 
 
-def of(place: str) -> Limits:
-    """Those of a place, as ``--on`` has it."""
-    return MODEL if where.is_computed(place) else LINUX
+def of(backend: str) -> Limits:
+    """Those of a backend, as ``--on`` has it."""
+    return MODEL if backend_names.is_computed(backend) else LINUX

@@ -155,9 +155,7 @@ def test_its_progress_is_seen_while_it_runs(there: Machine, monkeypatch: pytest.
     short, long = (one_plan(cc=["mltcp_reno"], compute="300ms", bytes="1MB", iterations=n) for n in (4, 2000))
     with reached(there, monkeypatch) as backend:
         backend.check(short)
-        files = rundir.unpack(
-            backend.run(short, lambda event: heard.append(type(event).__name__.lower()), Patience())
-        )
+        files = rundir.unpack(backend.run(short, lambda event: heard.append(type(event).__name__.lower()), Patience()))
         with pytest.raises(SeenEnoughError):
             backend.run(long, look, Patience())
         again = rundir.unpack(backend.run(short, print, Patience()))

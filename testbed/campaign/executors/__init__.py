@@ -19,8 +19,8 @@ Observer = Callable[[Plan, Said], None]
 class Executor(Protocol):
     """Carries out one task at a time."""
 
-    def place(self, on: str) -> str | None:
-        """Where it does what is to run ``on`` (as in --on, perhaps several places); None: it does not."""
+    def backend_for(self, on: str) -> str | None:
+        """The backend that it uses for a run ``on`` (as in --on, perhaps several); None: it does not take the run."""
         ...
 
     def submit(self, task: Task) -> Future[Outcome]:
@@ -34,7 +34,7 @@ class Here:
     def __init__(self, backend: Backend, observe: Observer) -> None:
         self.backend, self.observe = backend, observe
 
-    def place(self, on: str) -> str | None:
+    def backend_for(self, on: str) -> str | None:
         return on
 
     def submit(self, task: Task) -> Future[Outcome]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from testbed.campaign.executors import Executor
 from testbed.core.errors import RequestError
 from testbed.core.text import quoted
-from testbed.spec import place as where
+from testbed.spec import backend_names
 
 KINDS = ("local", "dask", "slurm")
 
@@ -18,7 +18,7 @@ KINDS = ("local", "dask", "slurm")
 def chosen(
     name: str, machines: Mapping[str, object], parallel: int, out: Path, say: Callable[[str], None]
 ) -> AbstractContextManager[Sequence[Executor]]:
-    """Those of ``--executor`` (`check`), for runs at the places ``machines`` whose results go below ``out``; ``say`` is told whom they leave out."""
+    """Those of ``--executor`` (`check`), for runs on the backends ``machines`` whose results go below ``out``; ``say`` is told whom they leave out."""
     kind, _, rest = name.partition(":")
     if kind == "local":
         from testbed.campaign.executors import local  # noqa: PLC0415 (each is loaded where it is asked for)
@@ -40,7 +40,7 @@ def check(name: str, machines: Mapping[str, object]) -> None:
         raise RequestError(f"--executor {quoted(name)}: there are local, dask[:ADDRESS] and slurm[:PARTITION]")
     if kind == "dask" and colon and not re.fullmatch(r"\w+://\S+:\d+", rest):
         raise RequestError(f"--executor {quoted(name)}: an address is tcp://HOST:PORT or tls://HOST:PORT")
-    if kind != "local" and (real := [place for place in machines if where.in_real_time(place)]):
+    if kind != "local" and (real := [backend for backend in machines if backend_names.in_real_time(backend)]):
         raise RequestError(
             f"--executor {quoted(name)} is for runs under virtual time, and these are on {', '.join(real)}: on a real clock whoever shares a "
             "machine disturbs. Use --on uml, or other machines by --on ssh:HOST."

@@ -35,7 +35,7 @@ from testbed.campaign.executors.remote_requirements import Maker
 from testbed.campaign.tasks import Failed, Outcome, Task
 from testbed.core import temp_dirs
 from testbed.core.errors import LostError, MachineError, TestbedError, UnreachableError
-from testbed.spec import place as where
+from testbed.spec import backend_names
 
 CONNECT_S, RECONNECT_S = 20.0, 300.0
 LOOK_S, UNHEARD_S = 0.5, 5.0
@@ -196,9 +196,9 @@ class DaskLane:
         self.cluster = cluster
         self.waits = ThreadPoolExecutor(1, thread_name_prefix="dask-lane")
 
-    def place(self, on: str) -> str | None:
+    def backend_for(self, on: str) -> str | None:
         """Virtual time only: what shares a machine with others would disturb them on a real clock."""
-        return None if where.in_real_time(on) else on
+        return None if backend_names.in_real_time(on) else on
 
     def submit(self, task: Task) -> Future[Outcome]:
         return self.waits.submit(self._carried_out, replace(task, kernel=self.cluster.maker.kernel))

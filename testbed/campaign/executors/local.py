@@ -20,7 +20,7 @@ from typing import Any
 from testbed.campaign.tasks import Outcome, Task, carry_out
 from testbed.core import interruption
 from testbed.core.children import end_with
-from testbed.spec import place as where
+from testbed.spec import backend_names
 
 
 class Carrier:
@@ -68,11 +68,11 @@ class Lane:
         self.carrier = Carrier()
         self.pool = ThreadPoolExecutor(1, thread_name_prefix="lane")
 
-    def place(self, on: str) -> str | None:
-        places = where.places(on)
+    def backend_for(self, on: str) -> str | None:
+        backends = backend_names.parse(on)
         if self.machine is not None:
-            return self.machine if self.machine in places else None
-        return None if where.is_remote(places[0]) else places[0]
+            return self.machine if self.machine in backends else None
+        return None if backend_names.is_remote(backends[0]) else backends[0]
 
     def submit(self, task: Task) -> Future[Outcome]:
         if not self.carrier.is_alive():  # it was killed, and the run before this one has failed
@@ -99,8 +99,8 @@ class Lane:
 
 @contextlib.contextmanager
 def lanes(machines: Mapping[str, object], parallel: int) -> Iterator[list[Lane]]:
-    """One for each other machine among the places ``machines``, and ``parallel`` ones here if some runs are here."""
-    others = [place for place in machines if where.is_remote(place)]
+    """One for each other machine among the backends ``machines``, and ``parallel`` ones here if some runs are here."""
+    others = [backend for backend in machines if backend_names.is_remote(backend)]
     here = [None] * (parallel if len(others) < len(machines) else 0)
     made: list[Lane] = []
     try:

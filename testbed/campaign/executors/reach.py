@@ -27,7 +27,7 @@ from testbed.core.runs.plan import Plan
 from testbed.core.units import Rate
 from testbed.linux.sampling import disturbances
 from testbed.planning import plan
-from testbed.spec import place as where
+from testbed.spec import backend_names
 
 ROOM = 3.0  # unshaped capacity ÷ needed rate: from there on I2 is ok (docs/fidelity.md)
 # The least that measures the unshaped path: two jobs that send at once, and hardly anything afterwards.
@@ -37,7 +37,11 @@ PROBE: dict[str, Any] = {
 }  # fmt: skip
 
 IN_VM = "vagrant-uml"  # the user-mode kernel of the virtual machine; not a backend of --on
-NAMES = {where.EXACT: "in virtual time here", IN_VM: "in virtual time in the VM", where.VAGRANT: "in the VM"}
+NAMES = {
+    backend_names.EXACT: "in virtual time here",
+    IN_VM: "in virtual time in the VM",
+    backend_names.VAGRANT: "in the VM",
+}
 
 
 @dataclass(frozen=True)
@@ -87,9 +91,7 @@ def measure(backend: Backend, mtus: Iterable[int]) -> Reach:
             continue
         told = msgspec.json.decode(files["manifest.json"], type=Told)
         if not told.measured.capacity_bps:
-            raise MachineError(
-                f"{backend.name}: the run that measures the unshaped path did not report its capacity."
-            )
+            raise MachineError(f"{backend.name}: the run that measures the unshaped path did not report its capacity.")
         bps[mtu], kernel = told.measured.capacity_bps, told.kernel
         noted.append(pd.read_csv(io.BytesIO(files[disturbances.TABLE])))
     return Reach(bps, pd.concat(noted, ignore_index=True) if noted else pd.DataFrame({"waited_s": []}), kernel, failed)
@@ -157,9 +159,9 @@ def decide(measured: str, reach: Reach, needed: Sequence[Need], kernels: UserMod
     experiments = len({need.experiment for need in needed})
     if needed and not beyond:
         return Decision(measured, reach, (), experiments)
-    in_vm = where.is_vm(measured) and (kernels.in_vm or not (kernels.here or kernels.possible_here))
+    in_vm = backend_names.is_vm(measured) and (kernels.in_vm or not (kernels.here or kernels.possible_here))
     return Decision(
-        IN_VM if in_vm else where.EXACT, reach, beyond, experiments,
+        IN_VM if in_vm else backend_names.EXACT, reach, beyond, experiments,
         only_virtual=not needed, to_build=not (kernels.in_vm if in_vm else kernels.here),
     )  # fmt: skip
 
@@ -168,7 +170,7 @@ def user_mode_kernels(measured: str) -> UserModeKernels:
     """What there is, of this machine and of the VM if that is what was ``measured``."""
     from testbed.backends import ssh  # noqa: PLC0415 (paramiko takes a while)
 
-    in_vm = where.is_vm(measured) and ssh.has_user_mode_kernel(measured)
+    in_vm = backend_names.is_vm(measured) and ssh.has_user_mode_kernel(measured)
     try:
         kernel.check_possible()
     except MachineError:

@@ -27,7 +27,7 @@ from testbed.campaign.tasks import Failed, Outcome, Task, carry_out
 from testbed.core.children import end_with, ends_with_parent
 from testbed.core.errors import LostError, MachineError, TestbedError
 from testbed.core.temp_dirs import removed_in_any_case
-from testbed.spec import place as where
+from testbed.spec import backend_names
 
 LOCAL = "local"
 LIMIT_MIN = 24 * 60
@@ -44,9 +44,9 @@ class SlurmLane:
         self.job: Any = None
         self.ended = False
 
-    def place(self, on: str) -> str | None:
+    def backend_for(self, on: str) -> str | None:
         """Virtual time only: a node is shared."""
-        return None if where.in_real_time(on) else on
+        return None if backend_names.in_real_time(on) else on
 
     def submit(self, task: Task) -> Future[Outcome]:
         return self.waits.submit(self._carried_out, replace(task, kernel=self.maker.kernel))

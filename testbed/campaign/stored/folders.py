@@ -31,7 +31,7 @@ Again = Literal["never", "changed", "always"]  # which runs that are there are r
 # Run directories of an experiment, and those of jobs alone; below one more folder each where job schedulers are compared.
 TOGETHER, ALONE = ("*/[0-9]*", "*/*/[0-9]*"), ("isolated/*/*/[0-9]*", "*/isolated/*/*/[0-9]*")
 MOST_TOLD = 5  # runs that a message names
-Backends = Callable[[Wanted], Sequence[Backend]]  # where a run may go
+Backends = Callable[[Wanted], Sequence[Backend]]  # those that a run may go to
 
 
 def named(
@@ -55,7 +55,7 @@ def named(
         default = not each[0].spec.name
         usual = each[0].experiment
         if elsewhere and (default or is_files):
-            usual = names.on_place(usual, each[0].spec.on, default=default)
+            usual = names.with_backend(usual, each[0].spec.on, default=default)
         found.append(_named(each, usual, out, default=default, locks=locks))
         if (name := found[-1][0].experiment) != usual:
             taken.append(f"{out / usual} holds another experiment; results go to {out / name}.")
@@ -128,7 +128,7 @@ class Work:
     beside: list[Wanted]  # of other seeds: complete, and part of the summary
     todo: list[Wanted]  # in order; one that waits for others may turn out to be there
     again: Again
-    where: Backends
+    backends_for: Backends
 
     @property
     def kept(self) -> list[Wanted]:
@@ -150,42 +150,42 @@ class Work:
         """Whether a run whose schedule is known by now is kept; raises `RequestError` if another one is in its place."""
         if self.again == "always":
             return False
-        reasons = _differences(run, self.where)
+        reasons = _differences(run, self.backends_for)
         if reasons and self.again == "never":
             raise RequestError(_refused({run.folder: reasons}))
         return reasons == []
 
 
-def work(planned: Sequence[Planned], out: Path, where: Backends, again: Again) -> Work:
+def work(planned: Sequence[Planned], out: Path, backends_for: Backends, again: Again) -> Work:
     """What is to be done for experiments that are `named`; raises `RequestError` if it would replace a run unasked."""
     beside = [run for one in planned for run in _beside(one, out)]
     if again != "always":
         planned, serving = zip(*[_without_repeating(one, out) for one in planned], strict=True)
         folders = {run.folder for run in beside}
         beside += [run for runs in serving for run in runs if run.folder not in folders]
-    return work_of(driver.wanted(planned, out), beside, where, again)
+    return work_of(driver.wanted(planned, out), beside, backends_for, again)
 
 
-def work_of(asked: list[Wanted], beside: list[Wanted], where: Backends, again: Again) -> Work:
+def work_of(asked: list[Wanted], beside: list[Wanted], backends_for: Backends, again: Again) -> Work:
     """As `work`, for some of the runs of experiments."""
     every = [*asked, *beside]
-    standing = {run.folder: _differences(run, where) for run in every if not run.waits}
+    standing = {run.folder: _differences(run, backends_for) for run in every if not run.waits}
     for run in every:
         if run.waits:
             known = all(standing.get(folder) == [] for folder in run.needs)
-            standing[run.folder] = _differences(run.scheduled(), where) if known else None
+            standing[run.folder] = _differences(run.scheduled(), backends_for) if known else None
     changed = {folder: reasons for folder, reasons in standing.items() if reasons}
     if changed and again == "never":
         raise RequestError(_refused(changed))
     todo = [run for run in asked if again == "always" or standing[run.folder] != []]
     todo += [run for run in beside if standing[run.folder]]  # its summary would be of two programs
-    return Work(asked, beside, todo, again, where)
+    return Work(asked, beside, todo, again, backends_for)
 
 
-def _differences(run: Wanted, where: Backends) -> list[str] | None:
+def _differences(run: Wanted, backends_for: Backends) -> list[str] | None:
     """What is different about the run that is there; empty: it is kept; None: there is none."""
     found: list[str] | None = None
-    for backend in where(run):
+    for backend in backends_for(run):
         one = provenance.differences(run.plan, run.folder, backend, run.scenario.asked)
         if not one:
             return one

@@ -175,9 +175,9 @@ def run(parsed: argparse.Namespace) -> int:
         if parsed.dry_run:
             plans = [one for one in runs[1] if one.alone is None]
             if parsed.json:
-                print(json.dumps(dry_run.document(plans, out, run_missing.PLACE)))
+                print(json.dumps(dry_run.document(plans, out, run_missing.BACKEND)))
             else:
-                print(plain(dry_run.total(plans, out, run_missing.PLACE)))
+                print(plain(dry_run.total(plans, out, run_missing.BACKEND)))
             return EXIT_OK
         predicted = {one.scheduler: one.carried for one in results}
         found_runs = emulate.carry_out(runs, requests, predicted, out, parsed.parallel, flags.again(parsed))

@@ -112,7 +112,7 @@ def run(parsed: argparse.Namespace) -> int:
     planned, out = [plan.planned(one) for one in asked], Path(parsed.out) / "calibrate"
     if parsed.dry_run:
         todo = [one for _, plans in planned for one in plans if one.alone is None]
-        expected_s = pace.total_s(todo, run_missing.PLACE) / max(1, parsed.parallel)
+        expected_s = pace.total_s(todo, run_missing.BACKEND) / max(1, parsed.parallel)
         if parsed.json:
             print(
                 json.dumps({"folder": str(out), "runs": len(todo), "expected_s": round(expected_s, 1), **asdict(grid)})

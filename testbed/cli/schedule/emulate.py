@@ -62,7 +62,7 @@ def fields(
     intra = {} if model.intra_bps == float("inf") else {"intra_server_rate": Rate(int(model.intra_bps)).exact}
     return {
         **USUAL, **intra, "name": name, "topo": ",".join(map(str, ("cluster", *sizes))), "rate": Rate(int(model.rate_bps)).exact,
-        "scheduler": list(schedulers), "system": list(systems), "seed": seed, "on": run_missing.PLACE,
+        "scheduler": list(schedulers), "system": list(systems), "seed": seed, "on": run_missing.BACKEND,
         "job": [
             {
                 "gpus": one.gpus, "iterations": one.iterations, "offset": Duration(round(one.arrival_s * 1e9)).exact,

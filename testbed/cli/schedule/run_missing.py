@@ -18,7 +18,7 @@ from testbed.core.runs import rundir
 from testbed.linux import privileges
 from testbed.planning.plan import Planned
 
-PLACE = "uml"
+BACKEND = "uml"
 
 
 def carry_out(planned: Sequence[Planned], out: Path, parallel: int, again: Again = "never") -> list[Wanted]:
@@ -36,14 +36,14 @@ def _carried_out(planned: Sequence[Planned], out: Path, parallel: int, again: Ag
     runs = [run for run in every if run.plan.alone is None]
     needed = {folder for run in runs for folder in run.needs}
     wanted = [run for run in every if run.plan.alone is None or run.folder in needed]
-    backend = backends.find(PLACE, [run.plan for run in wanted])
+    backend = backends.find(BACKEND, [run.plan for run in wanted])
 
     work = folders.work_of(wanted, [], lambda _run: [backend], again)
     missing = work.todo
     if missing:
         with (
-            local.lanes({PLACE: backend}, parallel) as lanes,
-            Count(missing, terminal.errors(), quiet=False, places=False, lanes=parallel) as count,
+            local.lanes({BACKEND: backend}, parallel) as lanes,
+            Count(missing, terminal.errors(), quiet=False, show_backends=False, lanes=parallel) as count,
         ):
             driver.drive(missing, lanes, count, is_there=work.is_there, kept=work.kept)
     return runs

@@ -71,14 +71,14 @@ class Repeated(msgspec.Struct, frozen=True):
 class Stored(msgspec.Struct, frozen=True):
     """It is over, and its directory is complete."""
 
-    place: str
+    backend: str
     verdict: Word
 
 
 class Failed(msgspec.Struct, frozen=True):
     """There is no run."""
 
-    place: str
+    backend: str
 
 
 class GivenUp(msgspec.Struct, frozen=True):

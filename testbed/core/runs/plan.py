@@ -17,7 +17,7 @@ from testbed.core.grid import Grid
 
 Role = Literal["baseline", "treatment", "reference"]
 RTO_MIN_MS = 200.0  # TCP_RTO_MIN of include/net/tcp.h
-Clock = Literal["real", "virtual", "model"]  # of the place where a run was made
+Clock = Literal["real", "virtual", "model"]  # of the backend of a run
 
 
 class Traits(msgspec.Struct, frozen=True, omit_defaults=True):

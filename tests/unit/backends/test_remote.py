@@ -217,10 +217,10 @@ class NoLane(Lane):
 
 
 def test_a_machine_keeps_its_name(tmp_path: Path) -> None:
-    place, said = "ssh:server:2222", io.StringIO()
-    asked = read(None, {"on": place, "jobs": 1, "cc": ["reno"], "iterations": 3, "name": "x"})
+    backend, said = "ssh:server:2222", io.StringIO()
+    asked = read(None, {"on": backend, "jobs": 1, "cc": ["reno"], "iterations": 3, "name": "x"})
     (run, *_) = driver.wanted([plan.planned(asked)], tmp_path)
-    with Count([run], Console(file=said), quiet=True, places=False) as count:
-        (failure,) = driver.drive([run], [NoLane(place)], count, keep_going=True)
+    with Count([run], Console(file=said), quiet=True, show_backends=False) as count:
+        (failure,) = driver.drive([run], [NoLane(backend)], count, keep_going=True)
     assert failure.run == run and str(failure.error) == "ssh-keygen -R '[server]:2222'"
     assert "given up: ssh-keygen -R '[server]:2222'" in said.getvalue()

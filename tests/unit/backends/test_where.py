@@ -24,9 +24,8 @@ from testbed.core.runs.plan import Plan
 from testbed.linux import privileges
 from testbed.linux.loading import registry
 from testbed.planning import plan
-from testbed.spec import limits, schema, sweep
-from testbed.spec import place as where
-from testbed.spec.place import Address
+from testbed.spec import backend_names, limits, schema, sweep
+from testbed.spec.backend_names import Address
 
 ROOT = Path(__file__).parents[3]
 FILE = """\
@@ -69,22 +68,22 @@ def file(tmp_path: Path) -> str:
     ],
 )
 def test_an_address(text: str, address: Address) -> None:
-    assert where.address(text) == address
+    assert backend_names.parse_address(text) == address
 
 
 @pytest.mark.parametrize(
     ("on", "says"),
     [
-        ("mars", "'mars' is no place to run; there are auto, host, uml, flow, vagrant, ssh:"),
-        ("ssh:", "is no place to run"),
-        ("ssh:-oProxyCommand=x", "is no place to run"),
-        ("ssh:lab:99999", "is no place to run"),
-        ("ssh:lab:ssh", "is no place to run"),
+        ("mars", "'mars' is no backend; there are auto, host, uml, flow, vagrant, ssh:"),
+        ("ssh:", "is no backend"),
+        ("ssh:-oProxyCommand=x", "is no backend"),
+        ("ssh:lab:99999", "is no backend"),
+        ("ssh:lab:ssh", "is no backend"),
         ("ssh:a,ssh:a", "names a machine twice"),
-        ("host,ssh:a", "several other machines"),
+        ("host,ssh:a", "only other machines"),
     ],
 )
-def test_no_place(on: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_backend(on: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--on", on, "--dry-run"]) == EXIT_REQUEST
     shown = capsys.readouterr().err
     assert says in shown and "on: " in shown
@@ -93,7 +92,7 @@ def test_no_place(on: str, says: str, capsys: pytest.CaptureFixture[str]) -> Non
 def test_several_machines_are_for_sweeps(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--on", "ssh:a,ssh:b", "--dry-run"]) == EXIT_REQUEST
     assert "mltcp sweep" in capsys.readouterr().err
-    assert where.places("ssh:a, vagrant") == ("ssh:a", "vagrant")
+    assert backend_names.parse("ssh:a, vagrant") == ("ssh:a", "vagrant")
 
 
 @pytest.mark.parametrize(
@@ -208,7 +207,7 @@ def test_what_neither_kernel_has_is_said_of_both(
 def built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A machine with a user-mode Linux kernel, which is not the project's VM."""
     monkeypatch.setattr(kernel, "is_built", lambda: True)
-    monkeypatch.setattr(where, "OWN_VM", tmp_path / "none")
+    monkeypatch.setattr(backend_names, "OWN_VM", tmp_path / "none")
 
 
 class Fake:
@@ -237,13 +236,13 @@ def taken(file: str, **flags: Any) -> tuple[choice.Choice, str]:
         return [spec.read(file, flags)]
 
     settled, backend = choice.settle(choice.choose(read, flags), read, flags)
-    assert all(one.on == settled.place for one in settled.specs)
+    assert all(one.on == settled.backend for one in settled.specs)
     return settled, backend.name
 
 
 def test_without_a_place_it_is_uml(file: str, fakes: None) -> None:
     settled, name = taken(file)
-    assert (settled.place, settled.reason, name) == ("uml", None, "uml")
+    assert (settled.backend, settled.reason, name) == ("uml", None, "uml")
     assert settled.specs[0].rate == 50 * 10**9 == settled.plans[0].link.rate_bps
 
 
@@ -263,7 +262,7 @@ def test_what_uml_lacks_goes_to_host_with_the_reason(
     path = tmp_path / "plain.toml"
     path.write_text("[real-clock]\nseeds = 2\n")
     settled, name = taken(str(path), **flags)
-    assert (settled.place, settled.specs[0].seeds, name) == ("host", 2, "host")
+    assert (settled.backend, settled.specs[0].seeds, name) == ("host", 2, "host")
     assert says in str(settled) and "\n" not in str(settled)
     with pytest.raises(MachineError, match=says):  # asked for, it is refused
         taken(str(path), **flags, on="uml")
@@ -273,11 +272,11 @@ def test_in_the_projects_own_vm_it_is_host(
     file: str, tmp_path: Path, fakes: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "vm").touch()
-    monkeypatch.setattr(where, "OWN_VM", tmp_path / "vm")
+    monkeypatch.setattr(backend_names, "OWN_VM", tmp_path / "vm")
     monkeypatch.setattr(kernel, "is_built", lambda: False)
     monkeypatch.setattr(kernel, "build_apart", lambda: pytest.fail("nothing is built there"))
     settled, name = taken(file)
-    assert (settled.place, name, settled.specs[0].rate) == ("host", "host", 300 * 10**6)
+    assert (settled.backend, name, settled.specs[0].rate) == ("host", "host", 300 * 10**6)
     assert "own VM" in str(settled)
     monkeypatch.setattr(kernel, "build_apart", lambda: None)
     assert taken(file, on="uml")[1] == "uml"  # but may be asked for

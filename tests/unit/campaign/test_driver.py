@@ -35,7 +35,7 @@ class Fake:
         self.tasks: list[Task] = []
         self.outcomes, self.at = outcomes or {}, at
 
-    def place(self, on: str) -> str | None:
+    def backend_for(self, on: str) -> str | None:
         return self.at if self.at in on else None
 
     def submit(self, task: Task) -> Future[Outcome]:
@@ -67,7 +67,7 @@ def test_runs_go_in_their_order_and_are_stored(tmp_path: Path) -> None:
     assert failures == [] and [task.plan for task in fake.tasks] == [run.plan for run in runs]
     assert told == [(run.plan.folder, event) for run in runs for event in (events.Started, events.Stored)]
     assert all((run.folder / "manifest.json").read_text() == "{}" for run in runs)
-    assert {(task.place, task.retries, task.wall_limit_s) for task in fake.tasks} == {("uml", 3, None)}
+    assert {(task.backend, task.retries, task.wall_limit_s) for task in fake.tasks} == {("uml", 3, None)}
 
 
 def test_the_unshaped_path_is_measured_once(tmp_path: Path) -> None:
@@ -157,8 +157,12 @@ def test_a_task_ends_with_a_classified_failure(monkeypatch: pytest.MonkeyPatch, 
 
 def test_lanes_take_what_is_theirs() -> None:
     here, there = Lane(None), Lane("ssh:a")
-    assert here.place("uml") == "uml" and there.place("uml") is None
-    assert here.place("ssh:a,ssh:b") is None and there.place("ssh:b,ssh:a") == "ssh:a" and there.place("ssh:b") is None
+    assert here.backend_for("uml") == "uml" and there.backend_for("uml") is None
+    assert (
+        here.backend_for("ssh:a,ssh:b") is None
+        and there.backend_for("ssh:b,ssh:a") == "ssh:a"
+        and there.backend_for("ssh:b") is None
+    )
     for lane in (here, there):
         lane.close()
 

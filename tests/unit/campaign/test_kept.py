@@ -56,7 +56,7 @@ def seeds(folder: Path) -> list[list[int]]:
 
 
 @pytest.mark.parametrize(
-    ("name", "place", "default", "expected"),
+    ("name", "backend", "default", "expected"),
     [
         ("dumbbell-4xsynthetic", "flow", True, "dumbbell-4xsynthetic-on-flow"),
         ("dumbbell-4xsynthetic-loss-0.1", "host", True, "dumbbell-4xsynthetic-loss-0.1-on-host"),
@@ -64,8 +64,8 @@ def seeds(folder: Path) -> list[list[int]]:
         ("map.rate-1gbit", "host", False, "map-on-host.rate-1gbit"),
     ],
 )
-def test_a_backend_is_part_of_a_name(name: str, place: str, default: bool, expected: str) -> None:
-    assert names.on_place(name, place, default=default) == expected
+def test_a_backend_is_part_of_a_name(name: str, backend: str, default: bool, expected: str) -> None:
+    assert names.with_backend(name, backend, default=default) == expected
 
 
 VALUES: dict[str, list[Any]] = {

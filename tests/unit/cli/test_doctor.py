@@ -28,7 +28,7 @@ def test_what_needs_root_is_said_once_and_blames_nothing(
     shown = capsys.readouterr().out
     assert shown.count("Needs root") == 1 and "netem" in shown and command("doctor", root=True) in shown
     assert "→ a kernel with" not in shown and "red" not in shown
-    assert "`--on uml` (where runs go that name no place) works here" in shown
+    assert "`--on uml` (of runs that name no backend) works here" in shown
     assert "`--on host` needs root; nothing else was found against it" in shown
     assert doctor.report(as_json=True) == EXIT_OK
     found = json.loads(capsys.readouterr().out)

@@ -31,7 +31,7 @@ from testbed.planning import cost
 from testbed.planning.plan import planned
 
 ROOT = Path(__file__).parents[3]
-PLACES = ("uml", "flow", "host")
+BACKENDS = ("uml", "flow", "host")
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def plan_of(**fields: Any) -> Plan:
 @settings(max_examples=40, deadline=None)
 @given(
     st.floats(1, 9).map(lambda power: int(10**power)), st.sampled_from(["10mbit", "500mbit", "50gbit"]), st.integers(1, 4), st.integers(2, 5),
-    st.sampled_from(["ring", "parameter_server", "all_gather"]), st.sampled_from(PLACES),
+    st.sampled_from(["ring", "parameter_server", "all_gather"]), st.sampled_from(BACKENDS),
 )  # fmt: skip
 def test_more_iterations_take_longer_and_every_run_takes_some_time(
     size: int, rate: str, jobs: int, workers: int, collective: str, place: str

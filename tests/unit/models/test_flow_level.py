@@ -177,7 +177,7 @@ def test_no_claim_goes_by_what_was_never_compared(tmp_path: Path) -> None:
     assert run(tmp_path, "--jobs", "2", "--iterations", "6", "--channels", "4", "--name", "map.x") == EXIT_OK
     study = load_study(tmp_path, "map")
     assert not study.runs and any("I23" in problem for problem in study.problems)
-    assert load_study(tmp_path, "map", several_places=True).runs
+    assert load_study(tmp_path, "map", several_backends=True).runs
 
 
 @settings(max_examples=40, deadline=None)

@@ -643,7 +643,7 @@ def test_a_twin_that_is_wrong_is_found(twins: synthetic.Times, begins: str, expe
     for path in tmp_path.glob("twin.flow.*/**/manifest.json"):
         told = msgspec.structs.replace(load_run(path.parent).manifest, clock="model", backend="flow")
         path.write_bytes(documents.encode(told))
-    found = {f.claim: f.verdict for f in figures.find("twin").find(load_study(tmp_path, "twin", several_places=True))}
+    found = {f.claim: f.verdict for f in figures.find("twin").find(load_study(tmp_path, "twin", several_backends=True))}
     judged = {verdict for claim, verdict in found.items() if claim.startswith(begins)}
     assert judged == {expected}
 

@@ -16,7 +16,7 @@ from testbed.backends import uml
 from testbed.cli import demo, dry_run, main
 from testbed.core.errors import EXIT_OK
 from testbed.core.runs.plan import Plan
-from testbed.spec.place import OWN_VM
+from testbed.spec.backend_names import OWN_VM
 
 ROOT = Path(__file__).parents[3]
 FOLDERS = ("testbed", "topologies", "workloads", "analysis")
@@ -174,14 +174,14 @@ def test_make_reproduce_measures_a_vm_that_is_up() -> None:
     assert "--measure" not in recipes("reproduce", "vm_is_up=", "ON=uml")
     both = "EXPERIMENTS=experiments/agreement.toml experiments/interleaving.toml"
     there = ("reproduce", both, "MEASURED=vagrant")
-    assert 'agreement PLACES="uml vagrant"' in recipes(*there, "ON=uml")
+    assert 'agreement BACKENDS="uml vagrant"' in recipes(*there, "ON=uml")
     assert "sweep experiments/interleaving.toml" in recipes(*there, "ON=uml")
     assert "sweep experiments/agreement.toml experiments/interleaving.toml" in recipes(*there, "ON=vagrant")
     in_vm = recipes(*there, "ON=vagrant-uml")
-    assert "vagrant ssh" in in_vm and "--on uml" in in_vm and 'PLACES="uml vagrant"' in in_vm
-    assert "--measure flags" in recipes("agreement", "PLACES=uml vagrant", "vm_is_up=yes")
-    assert "--measure" not in recipes("agreement", "PLACES=uml host", "vm_is_up=yes")
-    assert "--measure" not in recipes("agreement", "PLACES=uml vagrant", "vm_is_up=yes", "ARGS=--set rate=100mbit")
+    assert "vagrant ssh" in in_vm and "--on uml" in in_vm and 'BACKENDS="uml vagrant"' in in_vm
+    assert "--measure flags" in recipes("agreement", "BACKENDS=uml vagrant", "vm_is_up=yes")
+    assert "--measure" not in recipes("agreement", "BACKENDS=uml host", "vm_is_up=yes")
+    assert "--measure" not in recipes("agreement", "BACKENDS=uml vagrant", "vm_is_up=yes", "ARGS=--set rate=100mbit")
     if not (ROOT / "results/vagrant").exists():
         assert "report results --out" in recipes("report", "vm_is_up=yes")
 
@@ -199,10 +199,10 @@ def test_make_reproduce_inside_the_vm_measures_the_vms_own_kernel(tmp_path: Path
     assert "--measure" not in recipes("reproduce", *words, "ON=uml")
     both = "EXPERIMENTS=experiments/agreement.toml experiments/interleaving.toml"
     slow = recipes("reproduce-there", *words, both, "MEASURED=host", "ON=uml")
-    assert 'agreement PLACES="uml host"' in slow and "sweep experiments/interleaving.toml" in slow
+    assert 'agreement BACKENDS="uml host"' in slow and "sweep experiments/interleaving.toml" in slow
     fits = recipes("reproduce-there", *words, both, "MEASURED=host", "ON=host")
-    assert "PLACES=" not in fits and "sweep experiments/agreement.toml experiments/interleaving.toml" in fits
-    held = recipes("agreement", *words, "PLACES=uml host")
+    assert "BACKENDS=" not in fits and "sweep experiments/agreement.toml experiments/interleaving.toml" in fits
+    held = recipes("agreement", *words, "BACKENDS=uml host")
     assert "--on host --measure flags" in held
 
 
@@ -212,7 +212,7 @@ def test_the_mark_of_the_vm_is_the_one_that_provisioning_leaves() -> None:
 
 
 @pytest.mark.parametrize("words", [
-    ("agreement", "PLACES=uml host"), ("agreement", "PLACES=uml vagrant", "vm_is_up=yes"), ("reproduce-there", "ON=vagrant-uml"),
+    ("agreement", "BACKENDS=uml host"), ("agreement", "BACKENDS=uml vagrant", "vm_is_up=yes"), ("reproduce-there", "ON=vagrant-uml"),
     ("reproduce-there", "ON=uml", "MEASURED=vagrant"), ("reproduce-measured", "vm_is_up=yes"), ("setup",), ("test",), ("test-long",),
     ("coverage",), ("check",), ("benchmarks",), ("box",),
 ])  # fmt: skip

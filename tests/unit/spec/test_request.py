@@ -89,7 +89,7 @@ BAD = [
     (["--ecn", "20kB,10kB"], "no marking threshold"),
     (["--ecn", "1kB,2kB,3%,4"], "no marking threshold"),
     (["--ecn", "much"], "ecn:"),
-    (["--on", "mars"], "on: 'mars' is no place to run"),
+    (["--on", "mars"], "on: 'mars' is no backend"),
     (["--on", "host", "--linux-source", "x"], "--linux-source is for --on uml"),
     (["--wall-limit", "5"], "has no unit"),
     (["--verify", "nowhere"], "is not a run directory"),

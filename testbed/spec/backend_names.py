@@ -1,4 +1,4 @@
-"""Where to run, as ``--on`` has it: ``auto``, ``host``, ``uml``, ``flow``, ``vagrant``, ``ssh:[USER@]HOST[:PORT]``.
+"""Names of backends, as ``--on`` has them: ``auto``, ``host``, ``uml``, ``flow``, ``vagrant``, ``ssh:[USER@]HOST[:PORT]``.
 
 Several other machines, separated by commas, share the runs of a sweep. ``auto``, as without
 ``--on``, is `uml` where that can run what is asked for, else `host` (`testbed.backends.choice.choose`).
@@ -13,8 +13,8 @@ from pathlib import Path
 from testbed.core.errors import RequestError
 from testbed.core.text import quoted
 
-EXACT = "uml"  # where a run goes that names no place, if it can
-MODEL = "flow"  # where nothing is run, and all is computed
+EXACT = "uml"  # the backend of a run that names none, if it can
+MODEL = "flow"  # computes, and runs nothing
 HERE = ("auto", "host", EXACT, MODEL)
 VAGRANT = "vagrant"
 OWN_VM = Path("/var/lib/mltcp/vm")  # written by vagrant/provision.sh
@@ -33,45 +33,45 @@ class Address:
     port: int | None = None
 
 
-def places(on: str) -> tuple[str, ...]:
-    """The single places of ``on``; raises `RequestError`."""
+def parse(on: str) -> tuple[str, ...]:
+    """The names in ``on``, which separates several by commas; raises `RequestError`."""
     found = tuple(part.strip() for part in on.split(","))
-    for place in found:
-        if place not in (*HERE, VAGRANT):
-            address(place)
+    for backend in found:
+        if backend not in (*HERE, VAGRANT):
+            parse_address(backend)
     if len(set(found)) < len(found):
         raise RequestError(f"{quoted(on)} names a machine twice; one run at a time is what each can do")
     if len(found) > 1 and set(found) & set(HERE):
-        raise RequestError(f"{quoted(on)}: several places are several other machines (vagrant, ssh:HOST)")
+        raise RequestError(f"{quoted(on)}: only other machines (vagrant, ssh:HOST) can share runs")
     return found
 
 
-def address(place: str) -> Address:
+def parse_address(backend: str) -> Address:
     """Of ``ssh:…``; raises `RequestError`."""
-    match = _ADDRESS.fullmatch(place)
+    match = _ADDRESS.fullmatch(backend)
     if match is None or not 0 < int(match["port"] or 22) < 65536:
-        raise RequestError(f"{quoted(place)} is no place to run; there are {WORDS}")
+        raise RequestError(f"{quoted(backend)} is no backend; there are {WORDS}")
     return Address(match["host"].strip("[]"), match["user"], int(match["port"]) if match["port"] else None)
 
 
-def is_remote(place: str) -> bool:
+def is_remote(backend: str) -> bool:
     """Whether it is another machine."""
-    return place not in HERE
+    return backend not in HERE
 
 
-def is_vm(place: str) -> bool:
+def is_vm(backend: str) -> bool:
     """Whether it is the project's VM, from outside."""
-    return place == VAGRANT
+    return backend == VAGRANT
 
 
-def is_computed(place: str) -> bool:
+def is_computed(backend: str) -> bool:
     """Whether nothing is run there."""
-    return place == MODEL
+    return backend == MODEL
 
 
-def is_first(place: str) -> bool:
-    """Whether runs go there that name no place."""
-    return place == EXACT
+def is_first(backend: str) -> bool:
+    """Whether runs that name no backend go there."""
+    return backend == EXACT
 
 
 def in_own_vm() -> bool:
