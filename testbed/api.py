@@ -76,7 +76,7 @@ def sweep(
         locks.held(folder) as held,
     ):
         sweep_request.check_privileges(others, given)
-        choices, machines = sweep_request.settled(others, given, folder, _ignore_note) if others else ([], {})
+        choices, machines = sweep_request.resolve_backends(others, given, folder, _ignore_note) if others else ([], {})
         planned = [
             each
             for file, chosen in choices
@@ -140,7 +140,7 @@ def _ignore_note(_words: str) -> None:
 
 
 def _carried_out(request: Request, again: Again, retries: int | None) -> Path:
-    chosen, backend = request.settled(request.choice())
+    chosen, backend = request.resolve_backend(request.choice())
     _, runs = request.carry_out(chosen, backend, _no_progress, _draw, again=again, retries=retries)
     return runs[0].experiment
 

@@ -163,7 +163,7 @@ def _runs(study: Study) -> list[Run]:
     if not found:
         return []
     cc = next(cc for cc, role in found[0].roles.items() if role == "treatment")
-    return [run for run in found[0].of(cc) if len(run.jobs) == 2 and "mltcp_f" in run.flows]
+    return [run for run in found[0].runs_of(cc) if len(run.jobs) == 2 and "mltcp_f" in run.flows]
 
 
 def _iteration(axes: Any, run: Run) -> pd.DataFrame:

@@ -42,10 +42,10 @@ def draw(study: Study, out: Path) -> list[Path]:
     figure, axes = style.new_figure(
         2, max(2, len(shown)), figsize=(5.2 * max(2, len(shown)), 7.2), height_ratios=(1.0, 0.9)
     )
-    period = max(float(metrics.pooled(experiment.of(cc)[0].times).mean()) for cc in shown)
+    period = max(float(metrics.pooled(experiment.runs_of(cc)[0].times).mean()) for cc in shown)
     for axis, cc in zip(axes[0], shown, strict=False):
-        _waterfall(axis, experiment.of(cc)[0], period)
-        axis.set_title(f"{_direction(experiment.of(cc)[0])} F: {cc}")
+        _waterfall(axis, experiment.runs_of(cc)[0], period)
+        axis.set_title(f"{_direction(experiment.runs_of(cc)[0])} F: {cc}")
     axes[0, 0].legend(loc="lower right", bbox_to_anchor=(1.0, 0.985), ncols=2, columnspacing=1, handlelength=1.2)
     for axis in axes[0, len(shown) :]:
         axis.remove()
@@ -138,7 +138,7 @@ def _waterfall(axis: Any, run: Run, period: float) -> None:
 def _overlaps(axis: Any, experiment: Experiment) -> None:
     styles = {"constant": style.REFERENCE, "increasing": style.JOBS[0], "decreasing": style.JOBS[1]}
     for cc in experiment.systems:
-        runs = experiment.of(cc)
+        runs = experiment.runs_of(cc)
         colour = styles[_direction(runs[0])]
         table = pd.DataFrame({run.seed: metrics.overlap(run.iterations).mean(axis="columns") for run in runs})
         drawing.bundle(axis, table, colour, f"{cc} ({_direction(runs[0])} F)")

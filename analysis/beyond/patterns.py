@@ -111,7 +111,7 @@ def _table(study: Study) -> tuple[pd.DataFrame, tuple[str, str]]:
     table, pair = observed.compared(study)
     of = {experiment.path.name: _pattern(experiment) for experiment in study.experiments}
     alone = [
-        np.mean([observed.relative_times(experiment, one).iloc[1:].mean().mean() for one in experiment.alone_of(run).values()] or [np.nan])
+        np.mean([observed.relative_times(experiment, one).iloc[1:].mean().mean() for one in experiment.find_isolated_runs(run).values()] or [np.nan])
         for experiment in study.experiments
         for run in experiment.runs
     ]  # fmt: skip

@@ -72,7 +72,7 @@ def find(study: Study) -> list[Finding]:
 def _interleaves(experiment: Experiment, pair: tuple[str, str]) -> Finding:
     table = observed.table(Study(ID, (experiment,), ()))
     gains = observed.ratios(table, *pair, "settled")
-    at = {cc: [measured.interleaved_at(experiment, run) for run in experiment.of(cc)] for cc in pair}
+    at = {cc: [measured.interleaved_at(experiment, run) for run in experiment.runs_of(cc)] for cc in pair}
     reached = {cc: [one for one in values if np.isfinite(one)] for cc, values in at.items()}
     settled = {cc: observed.with_interval(list(table[table["cc"] == cc]["settled"])) for cc in pair}
     timeouts = {cc: table[table["cc"] == cc]["timeouts"].mean() for cc in pair}
@@ -165,7 +165,7 @@ def _graph(axis: Any, edges: list[tuple[int, str]]) -> None:
 def _phases(axis: Any, experiment: Experiment, pair: tuple[str, str]) -> None:
     ticks = []
     for row, cc in enumerate(pair):
-        run = experiment.of(cc)[0]
+        run = experiment.runs_of(cc)[0]
         sender = run.iterations[run.iterations["worker"] == 0]
         ends = sender.groupby("job")["end_s"].max()
         end = float(ends.min())
@@ -188,7 +188,7 @@ def _phases(axis: Any, experiment: Experiment, pair: tuple[str, str]) -> None:
 
 def _iterations(axis: Any, experiment: Experiment, pair: tuple[str, str]) -> None:
     for cc in pair:
-        lines = [observed.relative_times(experiment, run).mean(axis="columns") for run in experiment.of(cc)]
+        lines = [observed.relative_times(experiment, run).mean(axis="columns") for run in experiment.runs_of(cc)]
         for line in lines:
             axis.plot(line.index, line, color=drawing.colour(treatment=cc == pair[1]), linewidth=0.7, alpha=0.45)
         mean = pd.concat(lines, axis="columns").mean(axis="columns")

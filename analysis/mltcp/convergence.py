@@ -159,7 +159,7 @@ def _table(study: Study) -> pd.DataFrame:
     rows = []
     for experiment in study.experiments:
         for cc in experiment.systems:
-            runs = experiment.of(cc)
+            runs = experiment.runs_of(cc)
             ideals = measured.ideals_s(runs[0])
             model = fluid_comparison.flows(runs, 0.5).interleaved_at(ideals)
             rows += [

@@ -137,7 +137,7 @@ def _table(study: Study) -> pd.DataFrame:
     rows = []
     for experiment in study.experiments:
         for cc in experiment.systems:
-            runs = experiment.of(cc)
+            runs = experiment.runs_of(cc)
             curve = fluid_comparison.curve(runs[0])
             ends = curve([0.0, 1.0])
             models = [
@@ -168,7 +168,7 @@ def _shapes(axis: Any, runs: list[Run]) -> None:
 
 def _trajectories(axis: Any, experiment: Experiment) -> None:
     for cc in experiment.systems:
-        runs = experiment.of(cc)
+        runs = experiment.runs_of(cc)
         name = fluid_comparison.curve(runs[0]).name
         table = pd.DataFrame({run.seed: (run.times / measured.ideal_s(run)).mean(axis="columns") for run in runs})
         drawing.bundle(axis, table, COLOURS[name], name.replace("_", " "), band=False)

@@ -48,7 +48,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     figure, axes = style.new_figure(1, 3, figsize=(14.5, 4.4))
     table = _table(experiment)
     for cc in experiment.systems:
-        run = experiment.of(cc)[0]
+        run = experiment.runs_of(cc)[0]
         lines = table[table["cc"] == cc].pivot(index="iteration", columns="seed", values="d")
         drawing.bundle(axes[0, 0], lines, colours[cc], _name(run))
         rows = _steps(table, cc)
@@ -71,7 +71,7 @@ def find(study: Study) -> list[Finding]:
         return [not_measured(SHIFT, SHIFT_SOURCE, why)]
     experiment = study.experiments[0]
     cc = next(cc for cc, role in experiment.roles.items() if role == "treatment")
-    runs = experiment.of(cc)
+    runs = experiment.runs_of(cc)
     rows = _steps(_table(experiment), cc)
     rows = rows[(rows["iteration"] >= MLTCP_ACTIVE_FROM) & (rows["d"] < SETTLED)]
     if rows.empty:

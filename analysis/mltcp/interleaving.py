@@ -55,11 +55,11 @@ def find(study: Study) -> list[Finding]:
 
 
 def _interleaves(study: Study, experiment: Experiment, base: str, other: str) -> Finding:
-    steady = {cc: {run.seed: measured.last10_mean_s(run) for run in experiment.of(cc)} for cc in (base, other)}
+    steady = {cc: {run.seed: measured.last10_mean_s(run) for run in experiment.runs_of(cc)} for cc in (base, other)}
     seeds = sorted(steady[base].keys() & steady[other].keys())
     gains = [steady[base][seed] / steady[other][seed] for seed in seeds]
     at, base_at = (
-        [one for run in experiment.of(cc) if not isnan(one := measured.interleaved_at(experiment, run))]
+        [one for run in experiment.runs_of(cc) if not isnan(one := measured.interleaved_at(experiment, run))]
         for cc in (other, base)
     )
     if not at or not base_at:
@@ -92,7 +92,7 @@ def _uses(study: Study, experiment: Experiment, base: str, other: str) -> Findin
     link = bottleneck.busiest(experiment.runs)
     if link is None:
         return not_measured(USE, SOURCE, "nobody can tell which flows cross which link")
-    theirs, ours = ([_used(run, link) for run in experiment.of(system)] for system in (base, other))
+    theirs, ours = ([_used(run, link) for run in experiment.runs_of(system)] for system in (base, other))
     share, plain = float(np.mean(ours)), float(np.mean(theirs))
     verdict = graded(share >= FULL, share > plain + ALIKE, alike=share >= FULL and plain >= FULL)
     return Finding(

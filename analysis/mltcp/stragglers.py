@@ -83,7 +83,7 @@ def _table(study: Study) -> tuple[pd.DataFrame, tuple[str, str]]:
             offsets = offsets_s(run)
             period = float(observed.settled_times(experiment, run).mean().mean()) * measured.ideals_s(run)[0]
             sigma = _sigma_s(run)
-            lone = experiment.alone_of(run)
+            lone = experiment.find_isolated_runs(run)
             relative = [observed.settled_times(experiment, one).mean().mean() for one in lone.values()]
             more.append({
                 "sigma_ms": 1e3 * sigma, "error_ms": 1e3 * spread_s(offsets, period), "bound_ms": 1e3 * noise_bound_s(sigma, 1.0, _i_over_s(experiment)),

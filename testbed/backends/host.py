@@ -165,8 +165,8 @@ def _listen(process: subprocess.Popen[bytes], errors: Any, watch: Watch) -> byte
 
     def more() -> bytes:
         while not selector.select(LOOK_S):
-            watch.look()
-        watch.look()
+            watch.check_progress()
+        watch.check_progress()
         watch.data()
         return os.read(fd, 1 << 20)
 

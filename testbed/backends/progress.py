@@ -152,7 +152,7 @@ class Watch:
     def _alive(self) -> None:
         self.still_s, self.used_before_s = 0.0, None
 
-    def look(self) -> None:
+    def check_progress(self) -> None:
         """To be called at least every second; raises `TestbedError` when the run is to be given up."""
         interruption.check()
         now = self.clock()

@@ -165,7 +165,7 @@ class _Session:
     def _user_id(self) -> str:
         try:
             _, out, _ = self.client.exec_command("id -u", timeout=connection.PATIENCE_S)
-            words = _first_of(out.channel).decode(errors="replace").split()
+            words = _read_first_words(out.channel).decode(errors="replace").split()
         except (paramiko.SSHException, EOFError, OSError) as error:
             raise MachineError(f"no command can be run there: {error or type(error).__name__}.") from error
         if not words or not words[-1].isdecimal():
@@ -276,7 +276,7 @@ class _Told(msgspec.Struct):
     packages: dict[str, str | None] | str
 
 
-def _first_of(channel: paramiko.Channel) -> bytes:
+def _read_first_words(channel: paramiko.Channel) -> bytes:
     """What is said there until it ends; no more than a word or two is waited for."""
     said, deadline = b"", time.monotonic() + connection.PATIENCE_S
     while len(said) < MOST_WORDS_BYTES and (left_s := deadline - time.monotonic()) > 0:

@@ -362,16 +362,16 @@ def _follow(process: subprocess.Popen[bytes], folder: Path, watch: Watch) -> byt
                     return data
                 if over:
                     return b""
-                watch.look()
+                watch.check_progress()
                 time.sleep(LOOK_EVERY_S)
 
-        archive = listen(more, watch, said=_heard)
+        archive = listen(more, watch, said=_check_kernel_message)
     if archive is not None:
         return archive
     raise TestbedError(_why_it_ended(process, folder))
 
 
-def _heard(words: bytes) -> None:
+def _check_kernel_message(words: bytes) -> None:
     """What the kernel itself says: a run that has lost a process to it ends at once."""
     if words.startswith(b"Out of memory"):
         raise TestbedError(

@@ -151,7 +151,7 @@ class _Queue:
             interruption.check()
             for future in wait(self.running, return_when=FIRST_COMPLETED).done:
                 executor, backend, run = self.running.pop(future)
-                outcome = _outcome_of(future)
+                outcome = _read_outcome(future)
                 if isinstance(outcome, Failed) and isinstance(outcome.error, LostError | UnreachableError):
                     self.lost = outcome.error
                     self.waiting.insert(0, run)
@@ -226,7 +226,7 @@ class _Queue:
         return run, outcome
 
 
-def _outcome_of(future: Future[Outcome]) -> Outcome:
+def _read_outcome(future: Future[Outcome]) -> Outcome:
     try:
         return future.result()
     except BrokenProcessPool:

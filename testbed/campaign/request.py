@@ -62,7 +62,7 @@ class Request:
             rundir.check_writable(self.out)
         return chosen
 
-    def settled(self, chosen: Choice) -> tuple[Choice, Backend]:
+    def resolve_backend(self, chosen: Choice) -> tuple[Choice, Backend]:
         """The backend, ready."""
         with within_unless_named(self.file):
             return choice.settle(chosen, self.read, self.fields, self.linux_source)

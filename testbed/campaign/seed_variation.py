@@ -19,7 +19,7 @@ def repeatability(last10_mean_s: Sequence[float]) -> Row:
     """What the settled iteration times of a system's seeds, in s, say of their mean."""
     found = interval(last10_mean_s) if len(last10_mean_s) >= SEEDS else None
     if found is None:
-        return Row("I10", NAME, None, LIMITS.said(), "not applicable", f"fewer than {SEEDS} seeds")
+        return Row("I10", NAME, None, LIMITS.named_limits(), "not applicable", f"fewer than {SEEDS} seeds")
     low, high = found
     value = (high - low) / 2 / float(np.mean(last10_mean_s))
-    return Row("I10", NAME, value, LIMITS.said(), LIMITS.status(value))
+    return Row("I10", NAME, value, LIMITS.named_limits(), LIMITS.status(value))

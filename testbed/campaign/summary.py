@@ -37,7 +37,7 @@ def summarise(*experiments: Experiment) -> Summary:
     job scheduler, is the baseline."""
     taken = [(each, _Taken.by(each, system)) for each in experiments for system in each.systems]
     results = [_result(each, times, taken[0][1]) for each, times in taken]
-    demands = {each.path: demand.of(each) for each in experiments}
+    demands = {each.path: demand.compute_demand(each) for each in experiments}
     first = experiments[0].runs[0]
     every = [run for each in experiments for run in [*each.runs, *each.alone.values()]]
     return Summary(
@@ -88,7 +88,7 @@ class _Taken:
 
     @classmethod
     def by(cls, experiment: Experiment, system: str) -> _Taken:
-        runs = experiment.of(system)
+        runs = experiment.runs_of(system)
         return cls(runs, [run.times for run in runs])
 
     @property
@@ -99,7 +99,7 @@ class _Taken:
         """Whether it ended an iteration in every run: one that fails may not."""
         return all(job in table for table in self.tables)
 
-    def of(self, job: int) -> _Taken:
+    def select_job(self, job: int) -> _Taken:
         """One of the jobs."""
         return _Taken(self.runs, [table[[job]] for table in self.tables])
 
@@ -159,7 +159,7 @@ def _result(experiment: Experiment, taken: _Taken, base: _Taken) -> Result:
         interleaved_at=_middle(interleaved) if interleaved else None,
         interleaved_seeds=f"{sum(at is not None for at in interleaved)} of {len(interleaved)}" if interleaved else None,
         per_job=tuple(
-            _job(runs[0].system, job, taken.of(job.job), base.of(job.job), alone, sources.get(job.job))
+            _job(runs[0].system, job, taken.select_job(job.job), base.select_job(job.job), alone, sources.get(job.job))
             for job in runs[0].jobs
             if taken.knows(job.job) and base.knows(job.job)
         ),
@@ -184,7 +184,7 @@ def _isolated_s(experiment: Experiment, run: Run) -> pd.Series[float] | None:
 
 def _sources(experiment: Experiment, run: Run) -> dict[int, str]:
     """By job the system whose run gave its time in isolation, as typed; nothing where it was not measured."""
-    found = {job: lone.system for job, lone in experiment.alone_of(run).items()}
+    found = {job: lone.system for job, lone in experiment.find_isolated_runs(run).items()}
     return found or ({run.jobs[0].job: run.system} if isolated.is_its_own(run.plan) else {})
 
 

@@ -51,7 +51,7 @@ def check_privileges(files: Sequence[str], given: dict[str, Any]) -> None:
         )
 
 
-def settled(
+def resolve_backends(
     files: Sequence[str], given: dict[str, Any], out: Path, tell: Tell
 ) -> tuple[list[tuple[str, Choice]], dict[str, Backend]]:
     """Every experiment, and every backend where some of them run."""

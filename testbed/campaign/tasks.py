@@ -92,7 +92,9 @@ def _carried_out(task: Task, backend: Backend, hear: Hear) -> Completed:
         archive = backend.run(task.plan, hear, patience(task.plan, task.wall_limit_s))
         made = provenance(backend, task.plan, task.command, begun, task.asked)
         run = _judged(task.plan, rundir.unpack(archive), made, task.capacity_bps)
-        attempts.append(Attempt(made.started, made.wall_s, run.verdict.verdict, tuple(map(_said, run.verdict.invalid))))
+        attempts.append(
+            Attempt(made.started, made.wall_s, run.verdict.verdict, tuple(map(_describe_row, run.verdict.invalid)))
+        )
         if run.verdict.verdict != "invalid" or len(attempts) > most:
             return Completed(run.files(attempts), run.verdict.verdict, run.manifest.measured.capacity_bps)
         hear(Repeated(run.verdict.verdict, attempts[-1].because))
@@ -113,7 +115,7 @@ class _Judged:
         return {**self.tables, **told}
 
 
-def _said(row: Row) -> str:
+def _describe_row(row: Row) -> str:
     return f"{row.id} {row.name}: {'–' if row.value is None else decimal(row.value)}"
 
 
@@ -131,7 +133,7 @@ def _judged(plan: Plan, files: dict[str, bytes], made: Provenance, capacity_bps:
         files[disturbances.DISTURBED_ITERATIONS] = (
             disturbed.listed(read["iterations"], noted).to_csv(index=False).encode()
         )
-    manifest = Manifest.of(told, made, tables, recorded)
+    manifest = Manifest.assemble(told, made, tables, recorded)
     messages = pd.read_csv(io.BytesIO(files["messages.csv"])) if "messages.csv" in files else None
     lives = pd.read_csv(io.BytesIO(files["jobs.csv"])) if "jobs.csv" in files else None
     nics = pd.read_csv(io.BytesIO(files["nics.csv"])) if "nics.csv" in files else None

@@ -47,7 +47,7 @@ def read(folder: Path, *, trusted: bool) -> tuple[Manifest, dict[str, bytes]]:
     """Manifest and tables of a run that can be repeated; raises `RequestError`."""
     try:
         told = load.content(folder / "manifest.json")
-        if (version := documents.version_of(told)) != VERSION:
+        if (version := documents.read_version(told)) != VERSION:
             raise RequestError(
                 f"{folder}: this release repeats runs of format version {VERSION}, not {quoted(version)}: "
                 "repeat it with the release that wrote it."

@@ -81,7 +81,7 @@ def run(parsed: argparse.Namespace) -> int:
     notes, quiet = terminal.errors(), parsed.quiet or parsed.json
     connecting = backend_names.is_remote(chosen.backend) and not quiet
     with notes.status(f"{chosen.backend}: connecting") if connecting else contextlib.nullcontext():
-        chosen, backend = asked.settled(chosen)
+        chosen, backend = asked.resolve_backend(chosen)
     if chosen.reason is not None:
         terminal.say_error(chosen)
 
@@ -90,7 +90,7 @@ def run(parsed: argparse.Namespace) -> int:
         from testbed.cli.console import Progress
 
         if work.kept and not quiet:
-            terminal.say(notes, work.said())
+            terminal.say(notes, work.describe_kept())
         if not work.todo:
             yield lambda _plan, _event: None
             return

@@ -111,7 +111,7 @@ def run(parsed: argparse.Namespace) -> int:
         privileges.give_up()
     sweep_request.check_privileges(files, given)
     out = Path(parsed.out)
-    choices, machines = sweep_request.settled(files, given, out, _left_out) if files else ([], {})
+    choices, machines = sweep_request.resolve_backends(files, given, out, _left_out) if files else ([], {})
     with locks.held(out) as held:
         planned = [
             each

@@ -99,7 +99,7 @@ def _table(experiment: Experiment) -> pd.DataFrame:
         common = {"backend": run.manifest.backend, "cc": run.system, "role": run.role, "seed": run.seed}
         together = metrics.steady(run.times)
         rows.append({**common, "state": "steady", "ratio": together / ideal})
-        lone = list(experiment.alone_of(run).values())
+        lone = list(experiment.find_isolated_runs(run).values())
         # Several seeds may share the runs of a job alone: these are one measurement.
         if len(lone) == len(run.jobs) and not told.issuperset(one.path for one in lone):
             told.update(one.path for one in lone)

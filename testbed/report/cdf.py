@@ -146,7 +146,7 @@ def _name(experiment: Experiment) -> str:
 def _paired(experiment: Experiment) -> bool:
     """Whether a seed was run under both the base and MLTCP."""
     pair = observed.pair(experiment.roles)
-    return pair is not None and bool(set.intersection(*({run.seed for run in experiment.of(cc)} for cc in pair)))
+    return pair is not None and bool(set.intersection(*({run.seed for run in experiment.runs_of(cc)} for cc in pair)))
 
 
 def _point(rows: pd.DataFrame) -> str:
@@ -183,8 +183,8 @@ def _seeds(gains: pd.DataFrame) -> str:
 def _distribution(axis: Any, point: Experiment, top: float) -> None:
     run = point.runs[0]
     for cc in observed.pair(point.roles) or ():
-        tables = [observed.relative_times(point, run) for run in point.of(cc)]
-        late = [_pool([observed.settled_times(point, run)]) for run in point.of(cc)]
+        tables = [observed.relative_times(point, run) for run in point.runs_of(cc)]
+        late = [_pool([observed.settled_times(point, run)]) for run in point.runs_of(cc)]
         for values in late:
             axis.ecdf(values, color=drawing.colour(treatment=point.roles[cc] == "treatment"), linewidth=0.5, alpha=0.35)
         axis.ecdf(

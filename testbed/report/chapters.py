@@ -124,7 +124,9 @@ def of(section: Section, results: Path, here: Path) -> Chapter:
         experiments=tuple(
             Experiment(
                 one.path.name,
-                tuple((cc, tuple(_link(run.path, here, str(run.seed)) for run in one.of(cc))) for cc in one.systems),
+                tuple(
+                    (cc, tuple(_link(run.path, here, str(run.seed)) for run in one.runs_of(cc))) for cc in one.systems
+                ),
             )
             for one in section.study.experiments
         ),

@@ -96,7 +96,7 @@ def _experiments(folder: Path, notes: list[str]) -> dict[str, Experiment]:
 
 
 def _row(name: str, cc: str, first: Experiment, second: Experiment) -> Row:
-    a, b = ({run.seed: run for run in each.of(cc)} for each in (first, second))
+    a, b = ({run.seed: run for run in each.runs_of(cc)} for each in (first, second))
     paired = len(a.keys() & b.keys()) >= FEWEST_SEEDS
     ratios, effects = {}, {}
     for what, metric in METRICS.items():
@@ -111,7 +111,7 @@ def _row(name: str, cc: str, first: Experiment, second: Experiment) -> Row:
 
 def _interleaved(experiment: Experiment, cc: str) -> tuple[int, int]:
     """In how many runs jobs interleave, of those where that is known."""
-    at = [measured.interleaved_at(experiment, run) for run in experiment.of(cc)]
+    at = [measured.interleaved_at(experiment, run) for run in experiment.runs_of(cc)]
     known = [one for one in at if not np.isnan(one)]
     return sum(one < np.inf for one in known), len(known)
 

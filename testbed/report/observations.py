@@ -64,7 +64,7 @@ def pooled_p99(experiment: Experiment, system: str) -> tuple[float, int]:
 
     A single run has too few for one: of fifty the 99th percentile is the largest, nearly.
     """
-    pooled = np.concatenate([_pooled(settled_times(experiment, run)) for run in experiment.of(system)])
+    pooled = np.concatenate([_pooled(settled_times(experiment, run)) for run in experiment.runs_of(system)])
     return float(np.percentile(pooled, 99)), len(pooled)
 
 

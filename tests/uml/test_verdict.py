@@ -32,7 +32,7 @@ def judged(**fields: Any) -> dict[str, list[dict[str, Any]]]:
 def told(plan: Plan, result: runs.Result) -> Manifest:
     """What the run handed over, with a provenance of no consequence."""
     handed = msgspec.json.decode(result.files["manifest.json"], type=Told)
-    return Manifest.of(handed, manifest(plan).made, digest="", disturbances=None)
+    return Manifest.assemble(handed, manifest(plan).made, digest="", disturbances=None)
 
 
 def test_a_run_that_is_seldom_sampled_is_valid() -> None:

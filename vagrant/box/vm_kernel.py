@@ -34,7 +34,7 @@ from testbed.backends.usermode.build import (
     disk_errors,
     locked,
 )
-from testbed.backends.usermode.source import UNUSED, Origin, digest_of, run
+from testbed.backends.usermode.source import UNUSED, Origin, compute_digest, run
 from testbed.core.environment import ROOT
 from testbed.core.errors import EXIT_OK, MachineError, TestbedError
 from testbed.core.runs import rundir
@@ -73,13 +73,13 @@ def ensure(source: Path | None, say: Say) -> Path:
         )
     with disk_errors(kernels):
         kernels.mkdir(parents=True, exist_ok=True)
-    origin = Origin.of(source)
+    origin = Origin.find(source)
     identity = {
         "version": origin.version,
         "source": origin.identity,
         "compiler": compiler_name(),
-        "config_sha256": digest_of([CONFIG]),
-        "modules_sha256": digest_of(_module_sources()),
+        "config_sha256": compute_digest([CONFIG]),
+        "modules_sha256": compute_digest(_module_sources()),
     }
     entry = kernels / f"{origin.version}-{hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:12]}"
     with locked(kernels / "lock", lambda: say("another build is in progress; waiting for it")):

@@ -96,7 +96,7 @@ class Recorded:
             "flows.csv": rows.text(rows.FlowSample, self.flows, DECIMALS),
         }
         files = {name: text.encode() for name, text in tables.items()}
-        files["manifest.json"] = documents.encode(self._told(cpu_s))
+        files["manifest.json"] = documents.encode(self._make_report(cpu_s))
         return rundir.pack(files)
 
     def _iterations(self, counted: list[Ended]) -> Iterator[rows.Iteration]:
@@ -117,7 +117,7 @@ class Recorded:
                     if key in self.operations:
                         yield rows.Operation(job.job, rank, ended.iteration, operation.id, *self.operations[key])
 
-    def _told(self, cpu_s: float) -> Told:
+    def _make_report(self, cpu_s: float) -> Told:
         plan = self.plan
         crossed, ways = list[Crossing](), list[Way]()
         back = defaultdict(tuple, {key: tuple(f"{a}-{b}" for a, b in hops) for key, hops in self.built.paths.items()})

@@ -42,7 +42,7 @@ from testbed.backends.usermode.build import (
     disk_errors,
     locked,
 )
-from testbed.backends.usermode.source import EDITS, Origin, digest_of, edit, run
+from testbed.backends.usermode.source import EDITS, Origin, compute_digest, edit, run
 from testbed.core import children, input_files, progress, temp_dirs
 from testbed.core.environment import PACKAGES, ROOT
 from testbed.core.errors import MachineError, RequestError, TestbedError
@@ -80,7 +80,7 @@ class Kernel:
 
     def check_owner(self) -> None:
         """Raises `MachineError` if this process would run, or build with, what somebody else may have put there."""
-        if os.geteuid() == 0 and not _only_of(self.folder, {0}):
+        if os.geteuid() == 0 and not _is_owned_by(self.folder, {0}):
             raise MachineError(
                 f"{self.folder} belongs to another user, or others may write to it, and root runs no kernel of theirs: "
                 "run this without root (it needs none), or build one for root (`mltcp kernel`)."
@@ -89,7 +89,7 @@ class Kernel:
     def modules(self) -> Path:
         """The folder of the congestion controls' modules, and ``preload.so``; built if a source has changed."""
         self.check_owner()
-        folder = self.folder / "modules" / digest_of(_module_sources())[:12]
+        folder = self.folder / "modules" / compute_digest(_module_sources())[:12]
         if not _modules_are_whole(folder):
             check_tools(TOOLS, "the user-mode Linux kernel")
             with locked(self.folder / "modules.lock"):
@@ -117,7 +117,7 @@ class Kernel:
         _make(self.folder, ["modules", f"M={folder}"], None)
         preload = ["gcc", "-shared", "-fPIC", "-O2", "-o", str(folder / "preload.so"), str(folder / "preload.c")]
         run(preload, "kernel/uml/preload.c could not be compiled")
-        (folder / "complete").write_text(digest_of(_products(folder)))
+        (folder / "complete").write_text(compute_digest(_products(folder)))
 
     def own_module(self, source: Path) -> Path:
         """A congestion control from outside the checkout (``tcp_NAME.c``), built against this kernel.
@@ -128,7 +128,7 @@ class Kernel:
         if not re.fullmatch(r"tcp_\w+", source.stem, re.ASCII):  # it becomes part of a makefile
             raise RequestError(f"{source}: a congestion control of your own is in a file named tcp_NAME.c.")
         headers = {header.name: header for folder in (SOURCES, source.parent) for header in sorted(folder.glob("*.h"))}
-        folder = self.folder / "modules" / f"own-{digest_of([source, *headers.values(), SOURCES / 'Kbuild'])[:12]}"
+        folder = self.folder / "modules" / f"own-{compute_digest([source, *headers.values(), SOURCES / 'Kbuild'])[:12]}"
         module = folder / f"{source.stem}.ko"
         if (folder / "complete").exists():
             return module
@@ -238,7 +238,7 @@ def ensure(source: Path | None, say: Say) -> Kernel:
         )
     with disk_errors(cache):
         cache.mkdir(parents=True, exist_ok=True)
-    origin = Origin.of(source)
+    origin = Origin.find(source)
     compiler = compiler_name()
     key = hashlib.sha256(json.dumps([origin.identity, _config_digest(), compiler]).encode()).hexdigest()[:12]
     entry = cache / f"{origin.version}-{key}"
@@ -293,7 +293,7 @@ def _build(entry: Path, origin: Origin, compiler: str, say: Say) -> None:
             source=origin.identity,
             compiler=compiler,
             config_sha256=_config_digest(),
-            image_sha256=digest_of([entry / "linux"]),
+            image_sha256=compute_digest([entry / "linux"]),
         )
         Kernel(entry, identity).modules()
         (entry / "kernel.json.new").write_bytes(msgspec.json.format(msgspec.json.encode(identity), indent=1) + b"\n")
@@ -324,13 +324,13 @@ class _UnusableError(Exception):
 
 def _usable(entry: Path) -> Kernel:
     """The kernel at ``entry``, if everything in it is as it was built."""
-    if os.geteuid() == 0 and not _only_of(entry, {0, *_caller()}):
+    if os.geteuid() == 0 and not _is_owned_by(entry, {0, *_caller()}):
         raise _UnusableError(f"{entry} belongs to another user, or others may write to it.")
     try:
         identity = msgspec.json.decode(input_files.read_bytes(entry / "kernel.json", MOST_BYTES), type=Build)
         if identity.config_sha256 != _config_digest():
             raise _UnusableError(f"{entry.name} was built with another configuration.")
-        if digest_of([entry / "linux"]) != identity.image_sha256:
+        if compute_digest([entry / "linux"]) != identity.image_sha256:
             raise _UnusableError(f"{entry / 'linux'} is damaged.")
     except input_files.MissingError as error:
         raise _UnusableError(f"{entry} is incomplete.") from error
@@ -374,7 +374,7 @@ def _caller() -> set[int]:
     return {int(uid)} if os.geteuid() == 0 and uid.isdecimal() else set()
 
 
-def _only_of(entry: Path, users: set[int]) -> bool:
+def _is_owned_by(entry: Path, users: set[int]) -> bool:
     """Whether nobody but ``users`` can have changed what is run of an entry."""
     try:
         found = [(entry / name).lstat() for name in ("", "linux", "kernel.json", "modules", "source", "build")]
@@ -390,7 +390,7 @@ def _products(folder: Path) -> list[Path]:
 def _modules_are_whole(folder: Path) -> bool:
     """Whether they are as they were built; without preload.so a run would silently not repeat."""
     try:
-        return input_files.read_text(folder / "complete", MOST_BYTES) == digest_of(_products(folder))
+        return input_files.read_text(folder / "complete", MOST_BYTES) == compute_digest(_products(folder))
     except (OSError, input_files.FileError):
         return False
 
@@ -400,7 +400,7 @@ def _module_sources() -> list[Path]:
 
 
 def _config_digest() -> str:
-    return hashlib.sha256(f"{digest_of([SOURCES / 'uml/config'])} {EDITS}".encode()).hexdigest()
+    return hashlib.sha256(f"{compute_digest([SOURCES / 'uml/config'])} {EDITS}".encode()).hexdigest()
 
 
 def _make(entry: Path, goals: list[str], say: Say | None) -> None:

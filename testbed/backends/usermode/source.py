@@ -84,9 +84,9 @@ class Origin:
     path: Path | None = None
 
     @classmethod
-    def of(cls, source: Path | None) -> Origin:
+    def find(cls, source: Path | None) -> Origin:
         if source is None:
-            return cls._of_distribution()
+            return cls._find_in_distribution()
         source = source.resolve()
         if (source / "Makefile").is_file():
             digest = hashlib.sha256()
@@ -98,7 +98,7 @@ class Origin:
                     digest.update(f"{os.path.relpath(path, source)} {status.st_size} {status.st_mtime_ns}\n".encode())
             text, digest_text = (source / "Makefile").read_text(), digest.hexdigest()
         elif source.is_file():
-            text, digest_text = _makefile_in(source), digest_of([source])
+            text, digest_text = _makefile_in(source), compute_digest([source])
         else:
             raise RequestError(f"--linux-source: {source} is neither a tarball nor a tree of Linux' source.")
         version = cls._version(text, source)
@@ -119,7 +119,7 @@ class Origin:
         return ".".join(map(str, numbers))
 
     @classmethod
-    def _of_distribution(cls) -> Origin:
+    def _find_in_distribution(cls) -> Origin:
         """The newest ``linux-source-X.Y`` package that apt knows."""
         hint = (
             "Name a tarball or tree with --linux-source (https://kernel.org), or let root run `apt-get update` first "
@@ -224,7 +224,7 @@ def run(
         raise TestbedError(f"{what} (code {process.returncode}):\n{words}")
 
 
-def digest_of(files: list[Path]) -> str:
+def compute_digest(files: list[Path]) -> str:
     """SHA-256 over the contents of files, in order."""
     digest = hashlib.sha256()
     for file in files:

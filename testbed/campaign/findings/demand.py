@@ -41,7 +41,7 @@ class Demand:
         return tuple(load for load in self.loads if load.share > FULL)
 
 
-def of(experiment: Experiment) -> Demand:
+def compute_demand(experiment: Experiment) -> Demand:
     """What is known of an experiment's jobs."""
     run = experiment.runs[0]
     crossed = bottleneck.crossings(run)

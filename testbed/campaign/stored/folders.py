@@ -136,7 +136,7 @@ class Work:
         todo = {run.folder for run in self.todo}
         return [run for run in self.asked if run.folder not in todo]
 
-    def said(self) -> str:
+    def describe_kept(self) -> str:
         """How many runs are kept, in a line."""
         count = len(self.kept)
         return f"{count} {'run is' if count == 1 else 'runs are'} there already and kept; --again runs {'it' if count == 1 else 'them'} again."
@@ -163,10 +163,10 @@ def work(planned: Sequence[Planned], out: Path, backends_for: Backends, again: A
         planned, serving = zip(*[_without_repeating(one, out) for one in planned], strict=True)
         folders = {run.folder for run in beside}
         beside += [run for runs in serving for run in runs if run.folder not in folders]
-    return work_of(driver.wanted(planned, out), beside, backends_for, again)
+    return select_work(driver.wanted(planned, out), beside, backends_for, again)
 
 
-def work_of(asked: list[Wanted], beside: list[Wanted], backends_for: Backends, again: Again) -> Work:
+def select_work(asked: list[Wanted], beside: list[Wanted], backends_for: Backends, again: Again) -> Work:
     """As `work`, for some of the runs of experiments."""
     every = [*asked, *beside]
     standing = {run.folder: _differences(run, backends_for) for run in every if not run.waits}

@@ -104,7 +104,7 @@ class Limits:
     def _beyond(self, limit: float | None, value: float) -> bool:
         return limit is not None and (value > limit if self.side == "above" else value < limit)
 
-    def said(self) -> dict[str, float]:
+    def named_limits(self) -> dict[str, float]:
         both = {f"suspect {self.side}": self.suspect, f"invalid {self.side}": self.invalid}
         return {name: limit for name, limit in both.items() if limit is not None}
 
@@ -132,7 +132,7 @@ class Invariant:
         if self.limits is None:
             return self._row(value, None, "ok", note)
         limits = self.limits(case) if callable(self.limits) else self.limits
-        return self._row(value, limits.said(), limits.status(value), note)
+        return self._row(value, limits.named_limits(), limits.status(value), note)
 
     def _row(self, value: float | None, limit: dict[str, float] | None, status: Status, note: str) -> Row:
         return Row(self.id, self.name, value, limit, status, note)

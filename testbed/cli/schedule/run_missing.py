@@ -38,7 +38,7 @@ def _carried_out(planned: Sequence[Planned], out: Path, parallel: int, again: Ag
     wanted = [run for run in every if run.plan.alone is None or run.folder in needed]
     backend = backends.find(BACKEND, [run.plan for run in wanted])
 
-    work = folders.work_of(wanted, [], lambda _run: [backend], again)
+    work = folders.select_work(wanted, [], lambda _run: [backend], again)
     missing = work.todo
     if missing:
         with (

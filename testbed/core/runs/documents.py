@@ -41,6 +41,6 @@ def _number(value: object) -> int | float:
     raise NotImplementedError(f"{type(value).__name__} is nothing that a run's file holds")
 
 
-def version_of(content: bytes) -> object:
+def read_version(content: bytes) -> object:
     """The format version that a file names, whatever it is; raises as `decode`."""
     return msgspec.json.decode(content)["version"]

@@ -151,7 +151,7 @@ class Experiment:
         """By system."""
         return {run.system: run.role for run in self.runs}
 
-    def alone_of(self, run: Run) -> dict[int, Run]:
+    def find_isolated_runs(self, run: Run) -> dict[int, Run]:
         """For each job of ``run`` the isolated run of that job, or of one just like it; those that there are.
 
         Of the same seed, or of the lowest there is. Of the same system, or of another where the system cannot matter
@@ -166,7 +166,7 @@ class Experiment:
         found = isolated.find(run.plan, first, own, lambda one: one.plan)
         return found or isolated.find(run.plan, first, self.alone.values(), lambda one: one.plan)
 
-    def of(self, system: str) -> list[Run]:
+    def runs_of(self, system: str) -> list[Run]:
         return [run for run in self.runs if run.system == system]
 
 
@@ -240,7 +240,9 @@ def experiments_below(folder: Path) -> dict[str, Path]:
         if _holds_runs(path):
             found[path.name] = path
         else:
-            found |= {f"{path.name}/{placed.name}": placed for placed in _folders(path) if _is_of(path.name, placed)}
+            found |= {
+                f"{path.name}/{placed.name}": placed for placed in _folders(path) if _belongs_to(path.name, placed)
+            }
     return found
 
 
@@ -260,7 +262,7 @@ class _Planned(msgspec.Struct):
     plan: _Named
 
 
-def _is_of(experiment: str, folder: Path) -> bool:
+def _belongs_to(experiment: str, folder: Path) -> bool:
     """Whether runs there say that they are of ``experiment``: else the folder is an experiment in another results folder."""
     for path in folder.glob("*/[0-9]*/manifest.json"):
         try:

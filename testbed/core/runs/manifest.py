@@ -237,7 +237,7 @@ class Manifest(Told, frozen=True, kw_only=True, omit_defaults=True):
         return Provenance(**{name: getattr(self, name) for name in Provenance.__struct_fields__})
 
     @classmethod
-    def of(cls, told: Told, made: Provenance, digest: str, disturbances: Recorded | None) -> Manifest:
+    def assemble(cls, told: Told, made: Provenance, digest: str, disturbances: Recorded | None) -> Manifest:
         """Of a run, before anybody has judged it."""
         fields = {**msgspec.structs.asdict(told), **msgspec.structs.asdict(made)}
         return cls(**fields, digest=digest, scheduler=told.plan.scheduler, disturbances=disturbances)

@@ -27,7 +27,7 @@ def ideal_s(run: Run) -> float:
 
 def isolated_s(experiment: Experiment, run: Run) -> pd.Series[float] | None:
     """Each job's measured time alone; None if that is not known of all of them."""
-    lone = {job: metrics.alone(found.times) for job, found in experiment.alone_of(run).items()}
+    lone = {job: metrics.alone(found.times) for job, found in experiment.find_isolated_runs(run).items()}
     return pd.Series(lone) if len(lone) == len(run.jobs) else None
 
 

@@ -29,7 +29,7 @@ def draw(experiment: Experiment, out: Path) -> list[Path]:
     """Write ``interleaving.{png,pdf,csv}`` to ``out``; nothing if there is but one iteration, or no sample."""
     if experiment.runs[0].iterations["iteration"].max() == 0 or any(run.flows.empty for run in experiment.runs):
         return []
-    runs = [experiment.of(cc)[0] for cc in experiment.systems]
+    runs = [experiment.runs_of(cc)[0] for cc in experiment.systems]
     link = bottleneck.busiest(runs)
     figure, axes = style.new_figure(3, len(runs), figsize=(5.2 * len(runs), 7.2), sharey="row")
     data = []
@@ -130,7 +130,7 @@ def _line(run: Run, link: str, span: tuple[float, float]) -> tuple[np.ndarray, n
 
 def _references(experiment: Experiment, run: Run) -> dict[int, tuple[str, float]]:
     """What each job's times compare with: its computed ideal, or for a real program its measured time alone."""
-    alone = experiment.alone_of(run)
+    alone = experiment.find_isolated_runs(run)
     found = {}
     for job in run.jobs:
         if job.ideal_s is not None:

@@ -229,7 +229,7 @@ def test_root_runs_nothing_that_others_could_have_changed(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     built = kernel.ensure(fake_tree(tmp_path / "linux"), quiet)
-    monkeypatch.setattr(kernel, "_only_of", lambda entry, users: 4242 in users)  # it is somebody else's
+    monkeypatch.setattr(kernel, "_is_owned_by", lambda entry, users: 4242 in users)  # it is somebody else's
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     with pytest.raises(MachineError, match=r"not built yet.*belongs to another user"):
         kernel.find()
@@ -239,15 +239,15 @@ def test_root_runs_nothing_that_others_could_have_changed(
         with pytest.raises(MachineError, match="root runs no kernel of theirs"):
             use()
     monkeypatch.setattr(os, "geteuid", lambda: 4242)
-    monkeypatch.setattr(kernel, "_only_of", lambda entry, users: pytest.fail("only root need care"))
+    monkeypatch.setattr(kernel, "_is_owned_by", lambda entry, users: pytest.fail("only root need care"))
     assert built.modules().is_dir()
 
 
 def test_who_can_change_an_entry(tmp_path: Path, cache: Path) -> None:
     entry = kernel.ensure(fake_tree(tmp_path / "linux"), quiet).folder
-    assert kernel._only_of(entry, {os.geteuid()}) and not kernel._only_of(entry, {os.geteuid() + 1})
+    assert kernel._is_owned_by(entry, {os.geteuid()}) and not kernel._is_owned_by(entry, {os.geteuid() + 1})
     (entry / "linux").chmod(0o777)
-    assert not kernel._only_of(entry, {os.geteuid()})
+    assert not kernel._is_owned_by(entry, {os.geteuid()})
 
 
 def test_a_name_never_becomes_part_of_a_makefile(tmp_path: Path, cache: Path) -> None:
@@ -304,7 +304,7 @@ def test_every_edit_holds(tmp_path: Path) -> None:
 def test_a_tree_that_will_not_do(makefile: str, words: str, tmp_path: Path) -> None:
     (tmp_path / "Makefile").write_text(makefile)
     with pytest.raises(RequestError, match=words):
-        Origin.of(tmp_path)
+        Origin.find(tmp_path)
 
 
 def test_a_file_that_is_no_tarball(tmp_path: Path, capsys: pytest.CaptureFixture[str], cache: Path) -> None:
@@ -349,7 +349,7 @@ def test_blanks_in_the_cache_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_no_apt(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda tool: None)
     with pytest.raises(MachineError, match=r"no apt here.*--linux-source"):
-        Origin.of(None)
+        Origin.find(None)
 
 
 def test_dkms_builds_every_module() -> None:

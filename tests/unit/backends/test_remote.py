@@ -133,10 +133,10 @@ def test_a_run_that_gets_on_is_waited_for() -> None:
 
 
 def test_who_we_are_there_is_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert ssh._first_of(Talkative([b"0\n", b""])) == b"0\n"
-    assert len(ssh._first_of(Talkative(itertools.repeat(b"x" * 100)))) == ssh.MOST_WORDS_BYTES
+    assert ssh._read_first_words(Talkative([b"0\n", b""])) == b"0\n"
+    assert len(ssh._read_first_words(Talkative(itertools.repeat(b"x" * 100)))) == ssh.MOST_WORDS_BYTES
     monkeypatch.setattr(connection, "PATIENCE_S", 1)
-    ssh._first_of(Talkative(itertools.repeat(b"x")))
+    ssh._read_first_words(Talkative(itertools.repeat(b"x")))
 
 
 def test_a_server_that_never_answers_is_hung_up_on() -> None:

@@ -271,7 +271,7 @@ def test_links_that_are_asked_too_much_of_are_always_stated(tmp_path: Path) -> N
 def test_too_few_frames_for_each_flow_is_the_reason(tmp_path: Path) -> None:
     """Two jobs, each a flow, and a threshold of two frames."""
     found = summed(tmp_path, ratio=0.5, system=["reno", "mltcp_reno"], ecn="2p")
-    few = demand.of(load_experiment(tmp_path / "x")).frames
+    few = demand.compute_demand(load_experiment(tmp_path / "x")).frames
     assert few is not None and few.flows == 2 and few.per_flow == pytest.approx(1, rel=0.1)
     (compared,) = [one for one in found.results[1].findings if isinstance(one, Compared)]
     assert few in compared.reasons
@@ -289,7 +289,7 @@ def test_every_flow_of_an_exchange_between_experts_counts(tmp_path: Path) -> Non
     assert crossed is not None and set(crossed) == {"s1-s2", "s2-s1"}
     for flows in crossed.values():
         assert [sum(job == which for job, _, _ in flows) for which in (0, 1)] == [16, 16]
-    few = demand.of(experiment).frames
+    few = demand.compute_demand(experiment).frames
     assert few is not None and (few.threshold, few.flows) == ("marking", 32)
     assert few.frames == pytest.approx(40, rel=0.01)
     (compared,) = [one for one in found.results[1].findings if isinstance(one, Compared)]

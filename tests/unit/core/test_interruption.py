@@ -46,9 +46,9 @@ def test_what_an_import_swallowed_is_raised_again(number: signal.Signals) -> Non
         os.kill(os.getpid(), number)
     watch = Watch(Patience(), lambda event: None, virtual=True)
     with pytest.raises(KeyboardInterrupt, match="interrupted" if number == signal.SIGINT else "terminated"):
-        watch.look()
+        watch.check_progress()
     interruption.listen()  # of the next command nobody has asked that
-    watch.look()
+    watch.check_progress()
 
 
 def test_what_a_shell_ignores_stays_ignored() -> None:

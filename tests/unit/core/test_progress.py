@@ -64,7 +64,7 @@ class Run:
         for _ in range(round(seconds * 2)):
             self.clock.now += 0.5
             self.used_s += 0.5 * self.cores
-            self.watch.look()
+            self.watch.check_progress()
         return self
 
 

@@ -31,7 +31,7 @@ def modelled(run: Run) -> Run:
 
 
 def test_a_model_of_flows_has_no_queue_and_no_kernel(experiment: Experiment) -> None:
-    (run,) = experiment.of("reno")
+    (run,) = experiment.runs_of("reno")
     model = modelled(run)
     packets = [drawing.queue(run), drawing.wires(run).removeprefix(", ")]
     for caption in (drawing.setting, lambda one: interleaving._caption([one], "s1-s2")):
@@ -41,13 +41,13 @@ def test_a_model_of_flows_has_no_queue_and_no_kernel(experiment: Experiment) -> 
 
 
 def test_what_a_figure_shows_of_a_link_differs_between_a_model_and_a_network(experiment: Experiment) -> None:
-    (run,) = experiment.of("reno")
+    (run,) = experiment.runs_of("reno")
     told = {interleaving._what_is_shown(one, "s1-s2") for one in (run, modelled(run))}
     assert len(told) == 2
 
 
 def test_shares_name_the_loss_of_wires(experiment: Experiment) -> None:
-    (run,) = experiment.of("reno")
+    (run,) = experiment.runs_of("reno")
     caption = shares._caption(run, pd.DataFrame({"seed": [1]}))
     assert drawing.wires(run) in caption and drawing.wires(run) not in shares._caption(
         modelled(run), pd.DataFrame({"seed": [1]})
