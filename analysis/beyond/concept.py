@@ -94,7 +94,7 @@ def _lines_finding() -> Finding:
 
 
 def _rule_finding(runs: list[Run]) -> Finding:
-    found = [_rule_of(run) for run in runs]
+    found = [_find_rule(run) for run in runs]
     worst, least = max(each.off for each in found), min(each.spanned for each in found)
     curve = fluid_comparison.curve(runs[0])
     samples = sum(each.samples for each in found)
@@ -120,7 +120,7 @@ class _Rule:
     samples: int
 
 
-def _rule_of(run: Run) -> _Rule:
+def _find_rule(run: Run) -> _Rule:
     curve = fluid_comparison.curve(run)
     phases = metrics.phases(run.iterations)
     known = run.flows.dropna(subset="mltcp_r")

@@ -85,8 +85,8 @@ def find(study: Study) -> list[Finding]:
     return [
         Finding(
             claim, SOURCE,
-            f"settled half: least {observed.with_interval(gains[least])}× ({_said(least)}), largest {observed.with_interval(gains[most])}× "
-            f"({_said(most)}); above 1.02× in {sum(mean > 1.02 for mean in means.values())} of {drawing.count(len(means), 'cell')}, below {HARM}× in {len(slower)}, surely so in {_listed(surely)}; "
+            f"settled half: least {observed.with_interval(gains[least])}× ({_format_cell(least)}), largest {observed.with_interval(gains[most])}× "
+            f"({_format_cell(most)}); above 1.02× in {sum(mean > 1.02 for mean in means.values())} of {drawing.count(len(means), 'cell')}, below {HARM}× in {len(slower)}, surely so in {_listed(surely)}; "
             f"the 99th percentile from {min(tails):.2f}× to {max(tails):.2f}×",
             means[least], "× as fast, the least of the grid, settled half", log_interval(gains[least]), len(gains[least]), verdict,
             f"reproduced if the mean speed-up is at least {HARM} in every cell, partly if it is below that in some, but the interval in none, no difference if every cell is within "
@@ -105,10 +105,10 @@ def _grid(gains: pd.DataFrame) -> str:
 
 
 def _listed(cells: list[Cell]) -> str:
-    return "none" if not cells else f"{len(cells)} ({'; '.join(map(_said, cells))})"
+    return "none" if not cells else f"{len(cells)} ({'; '.join(map(_format_cell, cells))})"
 
 
-def _said(cell: Cell) -> str:
+def _format_cell(cell: Cell) -> str:
     return f"{drawing.count(cell[0], 'job')}, load {cell[1]:.2f}, {_setting(cell[2], cell[3])}"
 
 

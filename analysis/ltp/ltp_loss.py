@@ -107,7 +107,7 @@ def _most(study: Study, cells: list[Cell]) -> Finding:
         f"speed-up of an iteration: {observed.with_interval(ratios)}× over {over}"
         + ("" if best == over else f" and {observed.with_interval(beside)}× over {best}") + ", the best there,"
         + f" with {phases.delivered_by(cell, own):.1%} delivered ({where}); at least {TIMES:g}× over {over} on {times} of {len(gains[over])} paths that lose; "
-        + "the largest over each of the others: " + "; ".join(_told(base, most[base], own) for base in most if base != over),
+        + "the largest over each of the others: " + "; ".join(_format_gain(base, most[base], own) for base in most if base != over),
         gain, f"× as fast as {over}, " + ("" if best == over else f"{geometric_mean(beside):.2f}× as fast as {best}, ") + f"the best there; {where}",
         log_interval(ratios), len(ratios),
         graded(gain >= TIMES, gain >= SOME, alike=1 - ALIKE <= gain <= 1 + ALIKE),
@@ -121,7 +121,7 @@ def _gains(cells: list[Cell], base: str, own: str) -> list[Gain]:
     return [(ratios, at, cell) for at, _, cell in cells if (ratios := phases.speed_ups(cell, base, own))]
 
 
-def _told(base: str, gain: Gain, own: str) -> str:
+def _format_gain(base: str, gain: Gain, own: str) -> str:
     ratios, at, cell = gain
     less = phases.delivered_by(cell, base)
     partial = "" if less == 1 else f", which delivers {less:.1%},"

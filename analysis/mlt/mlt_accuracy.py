@@ -158,7 +158,7 @@ def _selective(study: Study, kept: Kept) -> Finding:
     worst = max(small, key=lambda share: geometric_mean(small[share]))
     return Finding(
         SELECTIVE, SOURCES[SELECTIVE],
-        "rounds ÷ those with nothing missing: " + _said(kept, "selective"),
+        "rounds ÷ those with nothing missing: " + _format_kept(kept, "selective"),
         geometric_mean(small[worst]), f"× the rounds, {worst:.0%} missing", log_interval(small[worst]), len(small[worst]),
         graded(
             all(ratio_ends(values)[1] <= 1 + WITHIN for values in small.values()),
@@ -173,7 +173,7 @@ def _random(study: Study, kept: Kept) -> Finding:
     mine = kept["random", MOST]
     return Finding(
         RANDOM, SOURCES[RANDOM],
-        "rounds ÷ those with nothing missing: " + _said(kept, "random"),
+        "rounds ÷ those with nothing missing: " + _format_kept(kept, "random"),
         geometric_mean(mine), f"× the rounds, {MOST:.0%} missing", log_interval(mine), len(mine),
         graded(ratio_ends(mine)[0] > 1 + WITHIN, geometric_mean(mine) > 1 + WITHIN),
         f"reproduced if surely more than {WITHIN:.0%} more, partly if in the mean",
@@ -188,7 +188,7 @@ def _chosen(study: Study, rows: pd.DataFrame) -> Finding:
     if not pairs:
         return not_measured(CHOSEN, SOURCES[CHOSEN], "no switch chose")
     published = [(more, less, values) for less, more, values in _pairs(chose, f",{AS_PUBLISHED}")]
-    beside = f"; by published tags, of which hardly any may be dropped, ÷ by importance: {_told(published)}"
+    beside = f"; by published tags, of which hardly any may be dropped, ÷ by importance: {_format_pairs(published)}"
     return _compared(study, CHOSEN, "rounds at random ÷ by importance: ", pairs, beside if published else "")
 
 
@@ -216,7 +216,7 @@ def _pairs(rows: pd.DataFrame, behind: str) -> list[Pair]:
     return found
 
 
-def _told(pairs: list[Pair]) -> str:
+def _format_pairs(pairs: list[Pair]) -> str:
     return "; ".join(
         f"{observed.with_interval(found)} with {one:.1%} and {other:.1%} missing" for one, other, found in pairs
     )
@@ -227,7 +227,7 @@ def _compared(study: Study, claim: str, says: str, pairs: list[Pair], beside: st
     first, _, values = max(pairs, key=lambda pair: pair[1])
     return Finding(
         claim, SOURCES[claim],
-        says + _told(pairs) + beside,
+        says + _format_pairs(pairs) + beside,
         geometric_mean(values), f"× the rounds, {first:.0%} missing", log_interval(values), len(values),
         graded(ratio_ends(values)[0] > 1, geometric_mean(values) > 1),
         "reproduced if surely more where most is missing, partly if in the mean",
@@ -280,7 +280,7 @@ def _points(changes: list[float]) -> str:
     return f"{100 * np.mean(changes):+.1f}" + (f" ({100 * ends[0]:+.1f} to {100 * ends[1]:+.1f})" if ends else "")
 
 
-def _said(kept: Kept, rule: str) -> str:
+def _format_kept(kept: Kept, rule: str) -> str:
     return "; ".join(
         f"{observed.with_interval(values)} with {share:.0%}" for (name, share), values in kept.items() if name == rule
     )

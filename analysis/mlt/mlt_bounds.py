@@ -89,7 +89,7 @@ def draw(study: Study, out: Path) -> list[Path]:
         for colour, part in zip(style.JOBS, parts, strict=False):
             mine = rows[rows["part"] == part]
             means = mine.groupby("missing")["ratio"].mean()
-            axis.plot(100 * means.index, means, color=colour, label=f"{part}: {_told(_bound(rows, part))}")
+            axis.plot(100 * means.index, means, color=colour, label=f"{part}: {_format_bound(_bound(rows, part))}")
             axis.plot(100 * mine["missing"], mine["ratio"], "o", color=colour, markersize=3)
         axis.axhline(1 + WITHIN, color=style.REFERENCE, linewidth=0.9, linestyle="--")
         axis.set_xscale("log")
@@ -131,7 +131,7 @@ def _more(study: Study, rows: pd.DataFrame, claim: str, more: str, less: str) ->
     low_end, _ = ratio_ends(dearer)
     return Finding(
         claim, SOURCES[claim],
-        f"bound {_told(high)} ({more}), {_told(low)} ({less}); with {SHARES[-1]:.0%} missing "
+        f"bound {_format_bound(high)} ({more}), {_format_bound(low)} ({less}); with {SHARES[-1]:.0%} missing "
         + ", ".join(f"{observed.with_interval(values)}× the rounds ({part})" for part, values in costs.items())
         + f", {less} ÷ {more} {observed.with_interval(dearer)}",
         geometric_mean(dearer), f"× the rounds with {SHARES[-1]:.0%} missing: {less} ÷ {more}", log_interval(dearer), len(dearer),
@@ -157,7 +157,7 @@ def _ratios(rows: pd.DataFrame, part: str, share: float) -> list[float]:
     return [float(ratio) for ratio in rows[(rows["part"] == part) & (rows["missing"] == share)]["ratio"]]
 
 
-def _told(bound: float) -> str:
+def _format_bound(bound: float) -> str:
     return f"below {SHARES[0]:.0%}" if not bound else f"{bound:.0%}" + (" or more" if bound == SHARES[-1] else "")
 
 

@@ -192,7 +192,7 @@ def _sprayed(study: Study, rows: pd.DataFrame, speeds: dict[float, Speeds]) -> F
         + "; where a tenth may be missing: " + "; ".join(f"{observed.with_interval(ratios)} ({rto:g} ms)" for rto, ratios in missing.items())
         + "; TCP gains by it: " + "; ".join(f"{observed.with_interval(ratios)}× ({rto:g} ms)" for rto, ratios in own.items())
         + f"; its senders noticed {late.mean():.0f} packets a run out of order"
-        + "".join(f"; C alone, where nothing may be missing ({said}): {_told(ratios)} ({rto:g} ms)" for (said, rto), ratios in alone.items())
+        + "".join(f"; C alone, where nothing may be missing ({said}): {_format_ratios(ratios)} ({rto:g} ms)" for (said, rto), ratios in alone.items())
         + _same(rows, ["C+B", "A+B+C"]),
         geometric_mean(gains[least]), f"× as fast as TCP over every path, least timeout {least:g} ms", log_interval(gains[least]), len(gains[least]),
         graded(all(ratio_ends(ratios)[0] > 1 for ratios in gains.values()), any(ratio_ends(ratios)[0] > 1 for ratios in gains.values()), alike=all(no_difference(ratio_ends(ratios)) for ratios in gains.values())),
@@ -239,7 +239,7 @@ def _over_shares(speeds: dict[float, Speeds]) -> str:
     return text
 
 
-def _told(ratios: list[float]) -> str:
+def _format_ratios(ratios: list[float]) -> str:
     low, high = ratio_ends(ratios)
     return f"{observed.with_interval(ratios)}×" + (", cannot tell" if low <= 1 <= high else "")
 

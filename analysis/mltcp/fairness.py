@@ -119,7 +119,9 @@ def _rows(experiment: Experiment, run: Run) -> list[dict[str, Any]]:
     training = [job for job in run.jobs if job.job not in long_lived]
     times = observed.relative_times(experiment, run)
     share = _share(run, long_lived) if long_lived else np.nan
-    late = observed.settled(times[[job.job for job in training]].dropna(), measured.interleaved_at(experiment, run))
+    late = observed.select_steady(
+        times[[job.job for job in training]].dropna(), measured.interleaved_at(experiment, run)
+    )
     return [
         {
             "experiment": experiment.path.name, "cc": run.system, "role": run.role, "job_cc": cc, "job_treated": treated, "seed": run.seed, "training": len(training),

@@ -179,7 +179,7 @@ def _bound(study: Study, table: pd.DataFrame, pair: tuple[str, str]) -> Finding:
     found = medians[pair[1]]
     if not found:
         return not_measured(BOUND, BOUND_SOURCE, "no run with normal noise")
-    measured_p = [p for run in study.runs if run.role == "treatment" and (p := exponent.of(run)) is not None]
+    measured_p = [p for run in study.runs if run.role == "treatment" and (p := exponent.fit_exponent(run)) is not None]
     treated = next(experiment for experiment in study.experiments if "treatment" in experiment.roles.values())
     wider = _wider(_i_over_s(treated), float(np.median(measured_p))) if measured_p else None
     below = [noise for noise, median in found.items() if median.value <= 1]

@@ -38,7 +38,7 @@ EXACT = 1e-9
 
 def draw(study: Study, out: Path) -> list[Path]:
     """Write ``sjf-bound.{png,pdf,csv}``; the data: a row for each schedule, of lists that are given one."""
-    computed = schedules.of(study)
+    computed = schedules.require_schedules(study)
     given, drawn = _settings(computed)
     figure, axes = style.new_figure(1, 2, figsize=(11.0, 3.9))
     left, right = axes[0]
@@ -73,7 +73,9 @@ def _bars(axis: Any, computed: Schedules, setting: Setting) -> None:
     bound_s = _bound(setting) * spans[OPTIMUM]
     axis.axvline(bound_s, color=drawing.BASE, linestyle="--", linewidth=1.5, label="bound of Theorem 5")
     axis.set_yticks(range(len(names)), [f"SJF-BCO, {READINGS[name]}" if name in READINGS else name for name in names])
-    axis.set(ylim=(len(names) - 0.4, -0.6), xlabel="makespan (s)", title=_said(setting).replace("jobs", "Jobs", 1))
+    axis.set(
+        ylim=(len(names) - 0.4, -0.6), xlabel="makespan (s)", title=_describe_jobs(setting).replace("jobs", "Jobs", 1)
+    )
     axis.grid(visible=False, axis="y")
     axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16))
 
@@ -81,13 +83,13 @@ def _bars(axis: Any, computed: Schedules, setting: Setting) -> None:
 @not_measured_without({BOUNDED: SOURCES[BOUNDED]})
 def find(study: Study) -> list[Finding]:
     """Whether every makespan is within the bound, in the reading of SJF-BCO that does best."""
-    computed = schedules.of(study)
+    computed = schedules.require_schedules(study)
     given, drawn = _settings(computed)
     if not given and not drawn:
         raise LoadError("no list of jobs was scheduled")
     found = {one.name: _best(_ratios(computed, one)) / _bound(one) for one in (*given, *drawn)}
     beyond = {name: int((ratios > 1 + EXACT).sum()) for name, ratios in found.items()}
-    said = [f"{_said(one)} (n_g φ u / l = {_bound(one)}): {_made(computed, one)}" for one in given]
+    said = [f"{_describe_jobs(one)} (n_g φ u / l = {_bound(one)}): {_made(computed, one)}" for one in given]
     said += [
         f"of {len(found[one.name])} lists with n_g = {_bound(one)} {beyond[one.name]} are beyond it, the worst at {found[one.name].max() * _bound(one):.2f} times the optimum"
         for one in drawn
@@ -132,7 +134,7 @@ def _bound(setting: Setting) -> int:
     return setting.largest or 1
 
 
-def _said(setting: Setting) -> str:
+def _describe_jobs(setting: Setting) -> str:
     """Which jobs those of a given list are."""
     return f"jobs of one GPU and {', '.join(f'{one:g}' for one in setting.seconds)} s on two GPUs"
 

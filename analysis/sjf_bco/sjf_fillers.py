@@ -42,7 +42,7 @@ KEPT = ("setting", "seed", "scheduler", "trials", *WHAT)
 
 def draw(study: Study, out: Path) -> list[Path]:
     """Write ``sjf-fillers.{png,pdf,csv}``; the data: a row for each schedule."""
-    computed = schedules.of(study)
+    computed = schedules.require_schedules(study)
     usual = _usual(computed)
     names = list(dict.fromkeys(_label(one, base) for base in usual for one in _rows(computed, base)))
     filled = sum(_is_filled(one) for one in _others(computed, usual[0]))
@@ -89,7 +89,7 @@ def _judge(study: Study, claim: str, *, filled: bool) -> schedules.Judge:
     """``filled``: by what is filled in; else by what is read otherwise or is ours."""
 
     def judged(base: Setting) -> Finding:
-        computed = schedules.of(study)
+        computed = schedules.require_schedules(study)
         others = [one for one in _others(computed, base) if _is_filled(one) == filled]
         return _place(computed, claim, base, others)
 
@@ -109,7 +109,7 @@ def _place(computed: Schedules, claim: str, base: Setting, others: Sequence[Sett
         f"{label} ({sides[label]}, {schedules.text(ratios[label])})" for label in ratios if sides[label] != sides[usual]
     ]
     return Finding(
-        f"{claim} {schedules.said(base)}", SOURCES[claim],
+        f"{claim} {schedules.describe_setting(base)}", SOURCES[claim],
         f"by default its makespan is {schedules.text(ratios[usual])} of that of {schedules.short(against[usual][0])}, the best of them ({sides[usual]}); in {len(others)} other "
         f"cases {schedules.text(ratios[least])} ({least}) to {schedules.text(ratios[most])} ({most}); another place: {', '.join(elsewhere) or 'none'}",
         geometric_mean(ratios[most]), f"of the makespan of {schedules.short(against[most][0])}, the best of them, where it is largest: {most}",

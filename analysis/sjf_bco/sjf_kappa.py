@@ -48,14 +48,14 @@ def find(study: Study) -> list[Finding]:
 
 def _turn(study: Study, claim: str, setting: Setting, sides: Sequence[tuple[int, int]]) -> Finding:
     """A turning point, by its two sides: the makespan at the first κ is the lower one."""
-    table = schedules.of(study).table
+    table = schedules.require_schedules(study).table
     spans = {kappa: schedules.values(table, setting.name, name) for name, kappa in POINTS.items()}
     ratios = {(low, high): list(schedules.ratio(spans[low], spans[high])) for low, high in sides}
     means = {kappa: float(found.mean()) for kappa, found in spans.items() if not found.empty}
     low, high = max(ratios, key=lambda side: geometric_mean(ratios[side]))
     nearest = ratios[low, high]
     return Finding(
-        f"{claim} {schedules.said(setting)}", SOURCES[claim],
+        f"{claim} {schedules.describe_setting(setting)}", SOURCES[claim],
         f"mean makespan by κ: {', '.join(f'{kappa}: {mean:.0f}' for kappa, mean in means.items())} s (the best κ is {min(means, key=means.__getitem__)}); "
         f"published {', '.join(f'{kappa}: {slots}' for kappa, slots in PUBLISHED.items())}",
         geometric_mean(nearest), f"the makespan at κ = {low} ÷ that at {high}", log_interval(nearest), len(nearest),

@@ -39,12 +39,12 @@ def find(study: Study) -> list[Finding]:
 
 
 def _falls(study: Study, setting: Setting) -> Finding:
-    table = schedules.of(study).table
+    table = schedules.require_schedules(study).table
     spans = {lam: schedules.values(table, setting.name, name) for name, lam in POINTS.items()}
     steps = [list(schedules.ratio(spans[more], spans[less])) for less, more in itertools.pairwise(spans)]
     whole = list(schedules.ratio(spans[8], spans[1]))
     return Finding(
-        f"{FALLS} {schedules.said(setting)}", SOURCES[FALLS],
+        f"{FALLS} {schedules.describe_setting(setting)}", SOURCES[FALLS],
         f"mean makespan by λ: {', '.join(f'{lam}: {found.mean():.0f}' for lam, found in spans.items())} s; published "
         f"{', '.join(f'{lam}: {slots}' for lam, slots in PUBLISHED.items())}",
         geometric_mean(whole), "the makespan at λ = 8 ÷ that at λ = 1", log_interval(whole), len(whole),

@@ -47,7 +47,7 @@ WHAT = {"makespan_s": "makespan", "mean_completion_s": "mean completion"}
 
 def draw(study: Study, out: Path) -> list[Path]:
     """Write ``sjf-makespan.{png,pdf,csv}``; the data: a row for each schedule."""
-    computed = schedules.of(study)
+    computed = schedules.require_schedules(study)
     names = list(dict.fromkeys(computed.table["scheduler"]))
     figure, columns = schedules.panels(computed, 2, 1.2 + 0.24 * len(names), sharey=True)
     for setting, axes in columns.items():
@@ -94,7 +94,7 @@ def find(study: Study) -> list[Finding]:
     }
     judges = {
         claim: lambda setting, claim=claim, rivals=rivals, what=what: _less(
-            schedules.of(study), claim, setting, rivals, what
+            schedules.require_schedules(study), claim, setting, rivals, what
         )
         for claim, (rivals, what) in cases.items()
     }
@@ -123,7 +123,7 @@ def _less(computed: Schedules, claim: str, setting: Setting, rivals: tuple[str, 
         for rival in rivals
     ]
     return Finding(
-        f"{claim} {schedules.said(setting)}", SOURCES[claim], f"its {WHAT[what]} is " + "; ".join(said),
+        f"{claim} {schedules.describe_setting(setting)}", SOURCES[claim], f"its {WHAT[what]} is " + "; ".join(said),
         geometric_mean(ratios[nearest]), f"of the {WHAT[what]} of {schedules.short(nearest)}",
         log_interval(ratios[nearest]), len(ratios[nearest]),
         graded(all(clear), any(clear), alike=all(no_difference(ratio_ends(found)) for found in beyond.values())),

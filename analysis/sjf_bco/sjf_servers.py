@@ -41,7 +41,7 @@ PUBLISHED = {
 
 def draw(study: Study, out: Path) -> list[Path]:
     """Write ``sjf-servers.{png,pdf,csv}``; the data: a row for each schedule."""
-    computed = schedules.of(study)
+    computed = schedules.require_schedules(study)
     names = list(dict.fromkeys(computed.table["scheduler"]))
     figure, columns = schedules.panels(computed, 1, 3.8)
     for setting, (axis,) in columns.items():
@@ -74,7 +74,7 @@ def find(study: Study) -> list[Finding]:
 
 
 def _falls(study: Study, setting: Setting) -> Finding:
-    table = schedules.of(study).table
+    table = schedules.require_schedules(study).table
     spans = {name: [schedules.values(table, setting.name, name, count) for count in COUNTS] for name in (MINE, *RIVALS)}
     steps = {
         name: [list(schedules.ratio(more, fewer)) for fewer, more in itertools.pairwise(found)]
@@ -88,7 +88,7 @@ def _falls(study: Study, setting: Setting) -> Finding:
         for name, found in spans.items()
     )
     return Finding(
-        f"{FALLS} {schedules.said(setting)}", SOURCES[FALLS], f"mean makespan on {', '.join(map(str, COUNTS))} servers: {means}",
+        f"{FALLS} {schedules.describe_setting(setting)}", SOURCES[FALLS], f"mean makespan on {', '.join(map(str, COUNTS))} servers: {means}",
         geometric_mean(own), "of SJF-BCO's makespan is left at the smaller of the two steps", log_interval(own), len(own),
         graded(surely, on_the_whole, alike=all(no_difference(ratio_ends(one)) for found in steps.values() for one in found)),
         "reproduced if with each of the four schedulers the makespan surely falls from 10 to 15 servers and from 15 to 20, partly if from 10 to 20",
@@ -98,7 +98,7 @@ def _falls(study: Study, setting: Setting) -> Finding:
 
 def _gain(study: Study, setting: Setting) -> Finding:
     """Ratios of makespans on ten servers ÷ those on 15, and on 20: below 1 where ten gain most."""
-    table = schedules.of(study).table
+    table = schedules.require_schedules(study).table
     beyond: dict[tuple[str, int], list[float]] = {}
     said = []
     for rival in GAINED_ON:
@@ -114,7 +114,7 @@ def _gain(study: Study, setting: Setting) -> Finding:
     nearest = beyond[rival, count]
     clear = [schedules.below_one(found) for found in beyond.values()]
     return Finding(
-        f"{GAIN} {schedules.said(setting)}", SOURCES[GAIN],
+        f"{GAIN} {schedules.describe_setting(setting)}", SOURCES[GAIN],
         f"SJF-BCO's makespan is shorter by, on {', '.join(map(str, COUNTS))} servers: {'; '.join(said)}",
         geometric_mean(nearest), f"its ratio to {schedules.short(rival)} on 10 servers ÷ that on {count}", log_interval(nearest), len(nearest),
         graded(all(clear), any(clear), alike=all(no_difference(ratio_ends(found)) for found in beyond.values())),

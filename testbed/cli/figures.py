@@ -72,7 +72,7 @@ def _drawings(given: Path, out: Path, named: Sequence[Figure]) -> Iterator[tuple
             yield partial(_one_figure, known[id], given, out), id
             continue
         for name, folder in study.experiments(given).items():
-            if study.id_of(name) == id:
+            if study.figure_id(name) == id:
                 yield partial(_one_view, folder, out / name), str(folder)
 
 

@@ -38,7 +38,7 @@ def run(parsed: argparse.Namespace) -> int:
     from testbed.report import document, figures, study
     from testbed.report.finding import VERDICTS
 
-    only = None if parsed.experiments is None else {study.id_of(file.stem) for file in parsed.experiments}
+    only = None if parsed.experiments is None else {study.figure_id(file.stem) for file in parsed.experiments}
     if only is not None and not only & {figure.ID for figure in figures.every()}:
         said = f"no report: {', '.join(sorted(only))} belong to no figure; `mltcp figures {parsed.results}` draws their runs"
         print(text.paragraph(said), file=sys.stderr)

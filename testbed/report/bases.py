@@ -21,7 +21,7 @@ def studies(study: Study) -> dict[str, Study]:
     runs = Counter(name for run in study.runs if run.role == "treatment" and (name := _base(run)))
     if len(runs) < 2:
         return {"": study}
-    return {name: _of(study, name) for name, _ in runs.most_common()}
+    return {name: _select_base(study, name) for name, _ in runs.most_common()}
 
 
 def find(figure: Figure, study: Study) -> list[Finding]:
@@ -53,7 +53,7 @@ def _base(run: Run) -> str | None:
     return changed or next((control.name for control in controls), None)
 
 
-def _of(study: Study, name: str) -> Study:
+def _select_base(study: Study, name: str) -> Study:
     parts = (_part(experiment, name) for experiment in study.experiments)
     return Study(study.id, tuple(part for part in parts if part.runs), study.problems)
 

@@ -66,7 +66,7 @@ def draw(study: Study, out: Path, *, marks: bool = False) -> list[Path]:
     if marks:
         table["marks"] = [_marks(run) for point in points for run in point.runs]
         _marks_panel(lower[2], table, points)
-    samples = [len(observed.settled(run.times)) * len(run.jobs) for point in points for run in point.runs[:1]]
+    samples = [len(observed.select_steady(run.times)) * len(run.jobs) for point in points for run in point.runs[:1]]
     drawing.caption(
         figure,
         f"{drawing.setting(*(point.runs[0] for point in points))}. Upper row: thick lines, the second half of the iterations (settled); dotted, all of them; "
@@ -237,7 +237,7 @@ def _marks(run: Run) -> float:
     for _, rows in run.links.groupby("link"):
         counted = np.interp([begin, float(rows["t_s"].max())], rows["t_s"], rows["ecn_marks"])
         per_link.append(counted[1] - counted[0])
-    return float(max(per_link)) / (len(observed.settled(times)) * len(run.jobs))
+    return float(max(per_link)) / (len(observed.select_steady(times)) * len(run.jobs))
 
 
 def _marks_panel(axis: Any, table: pd.DataFrame, points: list[Experiment]) -> None:

@@ -106,7 +106,7 @@ class Chapter(msgspec.Struct, frozen=True):
         return [unquote(link.href) for link in self.files if link.text.endswith(".png")]
 
 
-def of(section: Section, results: Path, here: Path) -> Chapter:
+def make_chapter(section: Section, results: Path, here: Path) -> Chapter:
     """What a figure of ``results`` says in a report that lies in ``here``."""
     figure, runs = section.figure, section.every_run
     first = section.study.runs[0] if section.study.runs else None
@@ -178,8 +178,8 @@ def _claim(finding: Finding, here: Path) -> Claim:
         kept_value=_number(finding.value),
         interval=None if ends is None else (_number(ends[0]) or 0.0, _number(ends[1]) or 0.0),
         runs=len(finding.runs),
-        stalls=stalls.of(finding.runs),
-        suspects=suspects.of(finding.runs),
+        stalls=stalls.describe_stalls(finding.runs),
+        suspects=suspects.describe_suspects(finding.runs),
         first=_link(finding.runs[0], here) if finding.runs else None,
     )
 

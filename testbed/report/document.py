@@ -60,8 +60,8 @@ def _chapter(section: sections.Section, results: Path, figures: Path, here: Path
         if keep and (kept := chapters.kept(section.figure.ID, figures)):
             return kept
         chapters.forget(section.figure.ID, figures)
-        return chapters.of(section, results, here)
-    made = chapters.of(section, results, here)
+        return chapters.make_chapter(section, results, here)
+    made = chapters.make_chapter(section, results, here)
     chapters.keep(made, figures)
     return made
 

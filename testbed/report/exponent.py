@@ -13,7 +13,7 @@ WINDOW_S = 0.01
 FEWEST = 25  # windows
 
 
-def of(run: Run) -> float | None:
+def fit_exponent(run: Run) -> float | None:
     """p of a run of two jobs, by least squares through the origin on logarithms; None if they hardly send together."""
     if len(run.jobs) != 2 or "mltcp_f" not in run.flows:
         return None

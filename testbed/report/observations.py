@@ -45,7 +45,7 @@ def relative_times(experiment: Experiment, run: Run) -> pd.DataFrame:
     return times / pd.Series(yardsticks)
 
 
-def settled(times: pd.DataFrame, interleaved_at: float = nan) -> pd.DataFrame:
+def select_steady(times: pd.DataFrame, interleaved_at: float = nan) -> pd.DataFrame:
     """The iterations of a run in which it is settled: its second half; if it interleaves later, from there on, as long as
     `FEWEST_SETTLED` are left."""
     begin = len(times) // 2
@@ -56,7 +56,7 @@ def settled(times: pd.DataFrame, interleaved_at: float = nan) -> pd.DataFrame:
 
 def settled_times(experiment: Experiment, run: Run) -> pd.DataFrame:
     """`relative_times` of the settled part of a run."""
-    return settled(relative_times(experiment, run), measured.interleaved_at(experiment, run))
+    return select_steady(relative_times(experiment, run), measured.interleaved_at(experiment, run))
 
 
 def pooled_p99(experiment: Experiment, system: str) -> tuple[float, int]:
@@ -121,7 +121,7 @@ def with_interval(ratios: list[float], digits: int = 2) -> str:
 def _row(experiment: Experiment, run: Run) -> dict[str, object]:
     times = relative_times(experiment, run)
     at = measured.interleaved_at(experiment, run)
-    every, late = (_pooled(part) for part in (times, settled(times, at)))
+    every, late = (_pooled(part) for part in (times, select_steady(times, at)))
     noise = dict.fromkeys(job.noise for job in run.jobs)
     return {
         "experiment": experiment.path.name, "cc": run.system, "role": run.role, "seed": run.seed, "jobs": len(run.jobs),

@@ -34,7 +34,7 @@ USUAL_SERVERS = 20
 Judge = Callable[[Setting], Finding]
 
 
-def of(study: Study) -> Schedules:
+def require_schedules(study: Study) -> Schedules:
     """What was computed; raises `LoadError`."""
     if study.schedules is None:
         raise LoadError(f"{study.id}: there are no schedules; sweep experiments/{study.id}.toml")
@@ -62,7 +62,7 @@ def settings(computed: Schedules) -> list[Setting]:
     return [one for one in computed.made.asked.setting if not one.unlimited]
 
 
-def said(setting: Setting) -> str:
+def describe_setting(setting: Setting) -> str:
     """A setting, as the end of a claim."""
     if setting.most is not None:
         return f"Setting: communication takes {setting.most:.0%} of an iteration at the most, as published."
@@ -81,7 +81,7 @@ def findings(
             try:
                 found.append(judges[claim](setting))
             except LoadError as error:
-                found.append(not_measured(f"{claim} {said(setting)}", source, str(error)))
+                found.append(not_measured(f"{claim} {describe_setting(setting)}", source, str(error)))
     return found
 
 
@@ -138,7 +138,7 @@ def caption(figure: Any, computed: Schedules, but: str = "") -> None:
 
 def curve(study: Study, out: Path, points: Mapping[str, int], published: Mapping[int, float], label: str) -> list[Path]:
     """The makespan over what a scheduler's option is set to: ``points`` by scheduler; the report's values beside ours."""
-    computed = of(study)
+    computed = require_schedules(study)
     figure, columns = panels(computed, 1, 3.6)
     for setting, (axis,) in columns.items():
         rows = computed.table[computed.table["setting"] == setting]

@@ -13,7 +13,7 @@ KINDS = {
 }  # fmt: skip
 
 
-def of(runs: Iterable[Path]) -> str:
+def describe_stalls(runs: Iterable[Path]) -> str:
     """What the runs of a claim have recorded, summed; older ones have not."""
     manifests = [load_run(path).manifest for path in runs]
     recorded = [one.measured.tcp for one in manifests if one.measured.tcp is not None]

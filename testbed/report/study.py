@@ -56,7 +56,7 @@ class Study:
 def ids(results: Path) -> list[str]:
     """The figure ids that a results folder holds something for (if they are figure ids), sorted."""
     computed = {path.name for path in results.iterdir() if holds_schedules(path)} if results.is_dir() else set()
-    return sorted({id_of(name) for name in experiments(results)} | computed)
+    return sorted({figure_id(name) for name in experiments(results)} | computed)
 
 
 def experiments(results: Path) -> dict[str, Path]:
@@ -67,9 +67,9 @@ def experiments(results: Path) -> dict[str, Path]:
     found = experiments_below(results)
     backends: dict[str, set[str]] = {}
     for name in found:
-        backends.setdefault(id_of(_ON_BACKEND.sub("", name)), set()).add("".join(_ON_BACKEND.findall(name)))
+        backends.setdefault(figure_id(_ON_BACKEND.sub("", name)), set()).add("".join(_ON_BACKEND.findall(name)))
     plain = {name: _ON_BACKEND.sub("", name) for name in found}
-    return {plain[name] if len(backends[id_of(plain[name])]) == 1 else name: path for name, path in found.items()}
+    return {plain[name] if len(backends[figure_id(plain[name])]) == 1 else name: path for name, path in found.items()}
 
 
 def load_study(results: Path, id: str, *, several_backends: bool = False) -> Study:
@@ -80,7 +80,7 @@ def load_study(results: Path, id: str, *, several_backends: bool = False) -> Stu
     """
     usable, problems = [], []
     for name, folder in experiments(results).items():
-        if id_of(name) == id:
+        if figure_id(name) == id:
             experiment, wrong = load_folder(folder, uncompared=several_backends)
             problems += wrong
             if experiment is not None:
@@ -96,7 +96,7 @@ def load_study(results: Path, id: str, *, several_backends: bool = False) -> Stu
     return Study(id, tuple(usable), tuple(problems), schedules)
 
 
-def id_of(name: str) -> str:
+def figure_id(name: str) -> str:
     """The figure that an experiment's folder says it is for."""
     return name.partition("/")[0].partition(".")[0]
 

@@ -10,7 +10,7 @@ from testbed.core.runs.load import load_run
 from testbed.core.text import count
 
 
-def of(runs: Iterable[Path]) -> str:
+def describe_suspects(runs: Iterable[Path]) -> str:
     """How many of a claim's runs are suspect, and why; empty if none is."""
     verdicts = [load_run(path).verdict for path in runs]
     suspect = [verdict for verdict in verdicts if verdict.verdict == "suspect"]

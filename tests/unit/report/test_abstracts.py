@@ -66,7 +66,7 @@ def test_no_sentence_fares_better_than_its_best_claim(verdicts: list[Verdict]) -
 
 def chapter(figure: figures.Figure, findings: list[Finding], folder: Path) -> chapters.Chapter:
     study = load_study(folder, figure.ID)
-    return chapters.of(sections.Section(figure, study, (), tuple(findings), ()), folder, folder)
+    return chapters.make_chapter(sections.Section(figure, study, (), tuple(findings), ()), folder, folder)
 
 
 def test_a_sentence_follows_what_was_found(tmp_path: Path) -> None:

@@ -651,7 +651,7 @@ def test_a_twin_that_is_wrong_is_found(twins: synthetic.Times, begins: str, expe
 def test_claims_are_a_table(tmp_path: Path) -> None:
     synthetic.experiment("partial", tmp_path, harm)
     section = sections.one(figures.find("partial"), tmp_path, tmp_path / "out")
-    chapter = chapters.of(section, tmp_path, tmp_path)
+    chapter = chapters.make_chapter(section, tmp_path, tmp_path)
     table = claims.table([chapter])
     assert tuple(table.columns) == claims.COLUMNS
     (row,) = table.to_dict("records")
@@ -666,11 +666,11 @@ def test_suspect_runs_stand_beside_their_number(tmp_path: Path) -> None:
     specs = sweep.read(str(EXPERIMENTS / "partial.toml"), {"quick": True})[:1]
     synthetic.write([msgspec.structs.replace(spec, seeds=2) for spec in specs], tmp_path, harm)
     paths = [path.parent for path in sorted(tmp_path.rglob("verdict.json"))]
-    assert suspects.of(paths) == ""
+    assert suspects.describe_suspects(paths) == ""
     late = Row("I6", "lateness", 0.03, {"suspect above": 0.02}, "suspect")
     verdict = msgspec.structs.replace(VALID, verdict="suspect", invariants=(late,))
     (paths[0] / "verdict.json").write_bytes(documents.encode(verdict))
-    assert suspects.of(paths) == f"1 of {len(paths)} runs (I6 in 1)"
+    assert suspects.describe_suspects(paths) == f"1 of {len(paths)} runs (I6 in 1)"
 
 
 def test_the_base_doing_as_well_is_no_difference() -> None:

@@ -145,7 +145,7 @@ def test_abstracts_and_boundaries_are_told_by_what_is_there(results: Path, repor
     shutil.copytree(reported.parent, tmp_path / "kept")
     folder, gain = tmp_path / "kept" / "figures", Finding(mlt_loss.FASTER, "", "1.2×", 1.2, "× as fast", (1.1, 1.3), 3, "reproduced", "", ())  # fmt: skip
     section = sections.Section(figures.find(mlt_loss.ID), load_study(tmp_path, mlt_loss.ID), (), (gain,), ())
-    chapters.keep(chapters.of(section, tmp_path, tmp_path), folder)
+    chapters.keep(chapters.make_chapter(section, tmp_path, tmp_path), folder)
     asked = [
         "report",
         str(results),
@@ -202,7 +202,7 @@ def test_a_number_that_never_came_is_kept(tmp_path: Path) -> None:
     finding = Finding("It comes.", "derived here", "never", inf, "iteration", (3.0, inf), 3, "partly", "it should", ())
     study = load_study(tmp_path, "curves")
     section = sections.Section(figures.find("curves"), study, (), (finding,), ())
-    chapters.keep(chapters.of(section, tmp_path, tmp_path), tmp_path)
+    chapters.keep(chapters.make_chapter(section, tmp_path, tmp_path), tmp_path)
     kept = chapters.kept("curves", tmp_path)
     assert kept and (kept.claims[0].value, kept.claims[0].ends) == (inf, (3.0, inf))
 
@@ -367,8 +367,8 @@ def test_every_claim_says_how_many_stalls_its_numbers_hold(tmp_path: Path) -> No
         told = manifests.manifest(one_plan(jobs=1, cc=["reno"]), measured={"tcp": tcp})
         (run / "manifest.json").write_bytes(documents.encode(told))
         runs.append(run)
-    assert stalls.of(runs[2:]) == "not recorded"
+    assert stalls.describe_stalls(runs[2:]) == "not recorded"
     assert (
-        stalls.of(runs)
+        stalls.describe_stalls(runs)
         == "3 retransmission timeouts, 5 tail loss probes, 0 spurious timeouts in 2 runs; not recorded in 1"
     )

@@ -12,7 +12,7 @@ from testbed.core.errors import RequestError, VirtualTimeOnlyError
 from testbed.core.runs.plan import Plan
 from testbed.planning import plan
 from testbed.report import figures, sections
-from testbed.report.study import Study, id_of, load_study
+from testbed.report.study import Study, figure_id, load_study
 from testbed.spec import schedules, sweep
 from tests.support import synthetic
 from tests.support.runs import some
@@ -77,7 +77,7 @@ def test_against_a_real_clock_all_of_it_takes_an_hour() -> None:
 
 
 def test_every_experiment_is_a_figures_and_every_figure_has_one() -> None:
-    names = {id_of(file.stem) for file in EVERY}
+    names = {figure_id(file.stem) for file in EVERY}
     assert {figure.ID for figure in figures.every()} == names - GENERAL
 
 
