@@ -10,7 +10,7 @@ import pandas as pd
 
 from testbed.core.runs.load import LoadError, Schedules
 from testbed.core.runs.schedules import Setting
-from testbed.models.statistics import geometric_mean, log_interval, of_ratios, ratio_ends
+from testbed.models.statistics import estimate_ratio, geometric_mean, log_interval, ratio_ends
 from testbed.report import drawing, schedules, style
 from testbed.report.finding import Finding, graded, no_difference
 from testbed.report.schedules import MINE, REPORT
@@ -72,7 +72,7 @@ def _mark(axis: Any, y: float, ratios: Sequence[float], what: str, *, label: str
     """A dot for each seed, their mean and its 95 % interval."""
     colour = drawing.colour(treatment=what == "makespan_s")
     axis.plot(ratios, [y] * len(ratios), "o", markersize=2.5, markeredgewidth=0, color=colour, alpha=0.3)
-    mean = of_ratios(ratios)
+    mean = estimate_ratio(ratios)
     axis.plot(mean.value, y, "D", markersize=4.5, color=colour, label=label)
     if mean.interval:
         axis.hlines(y, *mean.interval, color=colour, linewidth=1.5)

@@ -11,7 +11,7 @@ import pandas as pd
 
 from testbed.core.runs.load import LoadError, Schedules
 from testbed.core.runs.schedules import Setting
-from testbed.models.statistics import geometric_mean, log_interval, of_ratios, ratio_ends
+from testbed.models.statistics import estimate_ratio, geometric_mean, log_interval, ratio_ends
 from testbed.report import drawing, schedules, style
 from testbed.report.finding import Finding, graded, no_difference
 from testbed.report.schedules import MINE, REPORT
@@ -79,7 +79,7 @@ def _line(axis: Any, y: int, table: pd.DataFrame, setting: str, name: str, what:
     axis.plot(
         found, y + np.linspace(-0.2, 0.2, len(found)), "o", markersize=3, markeredgewidth=0, color=colour, alpha=0.45
     )
-    mean = of_ratios(found)
+    mean = estimate_ratio(found)
     axis.vlines(mean.value, y - 0.35, y + 0.35, color=colour, linewidth=2.2)
     if mean.interval:
         axis.hlines(y, *mean.interval, color=colour, linewidth=1.3)

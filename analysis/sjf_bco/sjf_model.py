@@ -10,7 +10,7 @@ import pandas as pd
 
 from testbed.core.runs.load import LoadError, Run
 from testbed.models.calibration import Cell, Fit, fit
-from testbed.models.statistics import ends, geometric_mean, interval, log_interval, of_ratios, ratio_ends
+from testbed.models.statistics import ends, estimate_ratio, geometric_mean, interval, log_interval, ratio_ends
 from testbed.report import drawing, schedules, style
 from testbed.report import observations as observed
 from testbed.report.finding import Finding, graded, no_difference, not_measured_without
@@ -102,7 +102,7 @@ def _interleaves(
     most = int(table["p"].max())
     seeds = [seed for seed in fits[base] if seed in fits[other]]
     ratios = [fits[other][seed].degradation(most) / fits[base][seed].degradation(most) for seed in seeds]
-    costs = {name: of_ratios([fits[name][seed].degradation(most) for seed in seeds]) for name in (base, other)}
+    costs = {name: estimate_ratio([fits[name][seed].degradation(most) for seed in seeds]) for name in (base, other)}
     return Finding(
         INTERLEAVES, SOURCES[INTERLEAVES],
         f"{drawing.count(most, 'job')} on an uplink look like {costs[other]} under {other} and like {costs[base]} under {base}; {_constants(other, fits[other])}; "

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from testbed.models.statistics import ends, geometric_mean, interval, log_interval, of_ratios, ratio_ends
+from testbed.models.statistics import ends, estimate_ratio, geometric_mean, interval, log_interval, ratio_ends
 from testbed.report import drawing, emulated, schedules, style
 from testbed.report.finding import Finding, graded, no_difference, not_measured, not_measured_without
 from testbed.report.study import Study
@@ -104,7 +104,7 @@ def _earlier(study: Study, table: pd.DataFrame, of: str, ratio: float, rivals: S
     against = {name: (wide[schedules.MINE] / wide[name]).tolist() for name in others}
     best = max(others, key=lambda name: geometric_mean(against[name]))
     low, high = ratio_ends(against[best])
-    rest = "; ".join(f"÷ {schedules.short(name)} {of_ratios(values)}" for name, values in against.items())
+    rest = "; ".join(f"÷ {schedules.short(name)} {estimate_ratio(values)}" for name, values in against.items())
     return Finding(
         claim, SOURCES[of], f"SJF-BCO's makespan {rest}", geometric_mean(against[best]), f"of the makespan of {schedules.short(best)}" + (", the best of them" if len(others) > 1 else ""),
         log_interval(against[best]), len(wide),

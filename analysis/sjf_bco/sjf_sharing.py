@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from testbed.core.runs.load import LoadError
-from testbed.models.statistics import geometric_mean, log_interval, of_ratios, ratio_ends
+from testbed.models.statistics import estimate_ratio, geometric_mean, log_interval, ratio_ends
 from testbed.report import drawing, emulated, schedules, style
 from testbed.report import observations as observed
 from testbed.report.finding import ALIKE, Finding, graded, no_difference, not_measured, not_measured_without
@@ -94,7 +94,7 @@ def _shortens(study: Study, table: pd.DataFrame, pair: tuple[str, str], claim: s
     base, other = (_wide(table, system, column) for system in pair)
     ratios = (other / base).dropna(axis="columns", how="all").dropna()
     by_seed = ratios.apply(geometric_mean, axis="columns").tolist()
-    each = {str(name): of_ratios(ratios[name].tolist()) for name in ratios}
+    each = {str(name): estimate_ratio(ratios[name].tolist()) for name in ratios}
     surely = all(ratio_ends(ratios[name].tolist())[1] < 1 - ALIKE for name in ratios)
     return Finding(
         _named(claim, table), SOURCES[claim],
@@ -115,7 +115,7 @@ def _add_up(study: Study, table: pd.DataFrame, pair: tuple[str, str]) -> Finding
     best = min(rivals, key=lambda name: geometric_mean(rivals[name]))
     ratios = (other[schedules.MINE] / rivals[best]).dropna().tolist()
     return Finding(
-        _named(ADD_UP, table), SOURCES[ADD_UP], f"SJF-BCO under {pair[1]} ÷ {best}, the best without one of both: {of_ratios(ratios)}", geometric_mean(ratios),
+        _named(ADD_UP, table), SOURCES[ADD_UP], f"SJF-BCO under {pair[1]} ÷ {best}, the best without one of both: {estimate_ratio(ratios)}", geometric_mean(ratios),
         f"of the makespan of {best}", log_interval(ratios), len(ratios),
         graded(ratio_ends(ratios)[1] < 1, geometric_mean(ratios) < 1, alike=no_difference(ratio_ends(ratios))),
         "reproduced if its makespan is surely below that of the best other (95 % interval over seeds), partly if in the mean", study.paths,

@@ -99,7 +99,7 @@ class Host:
                 with contextlib.suppress(BrokenPipeError):
                     process.stdin.write(msgspec.json.encode(plan) + b"\n")
                     process.stdin.flush()
-                archive = _listen(process, errors, Watch(patience, recording.heard(on_event), virtual=False))
+                archive = _listen(process, errors, Watch(patience, recording.observe(on_event), virtual=False))
                 return recording.added_to(archive)
             finally:
                 with contextlib.suppress(ProcessLookupError):

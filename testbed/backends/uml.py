@@ -139,7 +139,7 @@ class Uml:
         for cc in plan.ccs:
             if cc.source is not None and (source := catalogue.module(cc)) is not None:
                 modules.append(self.kernel.own_module(source))
-                declared.check(cc, declared.of_module(modules[-1]))
+                declared.check(cc, declared.read_ranges(modules[-1]))
         return modules
 
     def identity(self) -> UserModeLinux:

@@ -34,15 +34,15 @@ def measure(ran: Sequence[Ran], servers: Servers, iteration_s: IterationTime, *,
     completion, queueing = stays[done], np.maximum(stays - held_s, 0)[done]
     return Metrics(
         lasts if cut_s is None else math.nan,
-        _of(np.mean, completion),
-        _of(np.min, completion),
-        _of(_p95, completion),
-        _of(np.max, completion),
-        _of(np.mean, queueing),
-        _of(_p95, queueing),
-        _of(np.mean, _ratio(completion, alone[done])),
-        _of(np.max, _ratio(completion, _fair_s(ran, alone, count)[done])),
-        _of(_jain, _ratio(alone[done], completion)),
+        _apply_or_nan(np.mean, completion),
+        _apply_or_nan(np.min, completion),
+        _apply_or_nan(_p95, completion),
+        _apply_or_nan(np.max, completion),
+        _apply_or_nan(np.mean, queueing),
+        _apply_or_nan(_p95, queueing),
+        _apply_or_nan(np.mean, _ratio(completion, alone[done])),
+        _apply_or_nan(np.max, _ratio(completion, _fair_s(ran, alone, count)[done])),
+        _apply_or_nan(_jain, _ratio(alone[done], completion)),
         float(gpus @ held_s) / (count * lasts) if lasts else 0.0,
         max((job.contention for job in ran), default=0),
         contention_s / float(spanning.sum()) if spanning.any() else 0.0,
@@ -50,7 +50,7 @@ def measure(ran: Sequence[Ran], servers: Servers, iteration_s: IterationTime, *,
     )
 
 
-def _of(number: Callable[[npt.NDArray[np.float64]], float], values: npt.NDArray[np.float64]) -> float:
+def _apply_or_nan(number: Callable[[npt.NDArray[np.float64]], float], values: npt.NDArray[np.float64]) -> float:
     return float(number(values)) if len(values) else math.nan
 
 

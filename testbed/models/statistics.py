@@ -106,7 +106,7 @@ def ratio_ends(values: Sequence[float]) -> Interval:
     return log_interval(values) or (min(values), max(values))
 
 
-def of_ratios(values: Iterable[float]) -> Estimate:
+def estimate_ratio(values: Iterable[float]) -> Estimate:
     """The geometric mean of ratios over seeds."""
     data = list(values)
     return Estimate(geometric_mean(data), log_interval(data), len(data))

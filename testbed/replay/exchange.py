@@ -41,7 +41,7 @@ class Content(Protocol):
         """What ``peer`` sent has; of holes in which stands what was in its room before, nothing is said."""
         ...
 
-    def looked(self) -> Look | None:
+    def evaluate(self) -> Look | None:
         """What is seen after this round, by who looks."""
         ...
 
@@ -223,12 +223,12 @@ def exchange(
     for link, size in receives:
         for message, transfer, close in _coming(link, size, stage):
             expected += 1
-            transfer.on_done(_heard(ends, link, message, close))
+            transfer.on_done(_notify(ends, link, message, close))
     for _ in range(expected):
         ends.get()()
 
 
-def _heard(ends: Ends, link: Link, message: Message, close: Close) -> Callable[[Transfer], None]:
+def _notify(ends: Ends, link: Link, message: Message, close: Close) -> Callable[[Transfer], None]:
     return lambda transfer: ends.put(partial(_has_come, link, message, close, transfer))
 
 

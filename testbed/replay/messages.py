@@ -20,7 +20,7 @@ class Messages:
         self.lost: dict[tuple[int, str, str, int, int], str] = {}  # of each message, if it is told apart
         self.lock = threading.Lock()  # several end at once
 
-    def heard(self, peer: int, message: Message, sent: bool, delivery: Delivery) -> None:
+    def add(self, peer: int, message: Message, sent: bool, delivery: Delivery) -> None:
         """One has ended."""
         with self.lock:
             which = (message.operation, message.part) if self.full else (ALL, ALL)
@@ -38,7 +38,7 @@ class Messages:
                 row[-2] = min(row[-2] or delivery.first_ns, delivery.first_ns)
             row[-1] = max(row[-1], delivery.last_ns)
 
-    def told(self, start_ns: int) -> list[list[Any]]:
+    def to_rows(self, start_ns: int) -> list[list[Any]]:
         """Every row as `testbed.core.runs.rows.Messages` has it, from its peer on, times in ns after ``start_ns``; from which nothing came has 0 for them."""
         return [
             [*key[:3], *row[:-2], *(at - start_ns if at else 0 for at in row[-2:]), *key[3:], self.lost.get(key, "")]

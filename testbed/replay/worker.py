@@ -118,10 +118,10 @@ def main() -> None:
     transport = transports.parse(job.transport)
     listening = transport.listen(_place(job, bands))
     _say({"listening": True})
-    sleep_until(_told()["connect_ns"])
+    sleep_until(_read_command()["connect_ns"])
     connected = listening.connect()
     _say({"flows": [asdict(each) for each in connected.connections()]})
-    told = _told()
+    told = _read_command()
     sleep_until(told["wait_from_ns"])
     job = replace(job, offset_ns=told.get("offset_ns", job.offset_ns))
     exchanging = _Exchanges(job, transport, connected)
@@ -129,7 +129,7 @@ def main() -> None:
         _overlap(exchanging, told["start_ns"])
     else:
         _iterate(exchanging, bands, told["start_ns"])
-    _told()  # its connections stay open until it is ended
+    _read_command()  # its connections stay open until it is ended
 
 
 def _job(told: dict[str, Any]) -> WorkerJob:
@@ -167,7 +167,7 @@ def _say(message: Any) -> None:
     sys.stdout.flush()
 
 
-def _told() -> dict[str, int]:
+def _read_command() -> dict[str, int]:
     if not (line := sys.stdin.readline()):
         raise SystemExit("the testbed is gone")
     return dict(json.loads(line))
@@ -250,19 +250,19 @@ class _Exchanges:
     @property
     def ended(self) -> Ended | None:
         """Where it is noted how a message ended."""
-        heard = self.messages.heard
+        heard = self.messages.add
         return (lambda link, *how: heard(link.peer, *how)) if self.transport.lossy else None
 
-    def told(self, messages: Messages, start_ns: int, *, windows: bool = False) -> list[dict[str, Any]]:
+    def report_iteration(self, messages: Messages, start_ns: int, *, windows: bool = False) -> list[dict[str, Any]]:
         """What there is to say of an iteration beside its times: nothing, of a replay over TCP."""
         found: dict[str, Any] = {}
         if self.transport.lossy:
-            found["messages"] = messages.told(start_ns)
+            found["messages"] = messages.to_rows(start_ns)
         if (counted := self.connected.datagrams()) is not None:
             found["datagrams"] = asdict(counted)
         if windows:
             found["windows"] = self.connected.windows()
-        if self.content and (look := self.content.looked()) is not None:
+        if self.content and (look := self.content.evaluate()) is not None:
             found |= asdict(look)
         return [found] if found else []
 
@@ -330,7 +330,7 @@ def _iterate(exchanging: _Exchanges, bands: Bands | None, start_ns: int) -> None
         _say([
             index, begun - start_ns, (timeline[0][1] if timeline else end) - start_ns, end - start_ns, sent, late,
             [[name, at - start_ns, until - start_ns] for name, at, until in timeline],
-            *exchanging.told(exchanging.messages, start_ns, windows=job.windows),
+            *exchanging.report_iteration(exchanging.messages, start_ns, windows=job.windows),
         ])  # fmt: skip
         index += 1
 
@@ -349,7 +349,7 @@ def _overlap(exchanging: _Exchanges, start_ns: int) -> None:
             sent[message.round] += message.bytes * sends
             messages = heard.setdefault(message.round, Messages(full=job.each_message))
         if exchanging.transport.lossy:
-            messages.heard(link.peer, message, sends, delivery)
+            messages.add(link.peer, message, sends, delivery)
 
     def tell(iteration: Iteration) -> None:
         times = [
@@ -362,7 +362,7 @@ def _overlap(exchanging: _Exchanges, start_ns: int) -> None:
         _say([
             iteration.number, *(at - start_ns for at in times), bytes_, iteration.late,
             [[name, at - start_ns, until - start_ns] for name, at, until in iteration.timeline],
-            *exchanging.told(messages, start_ns),
+            *exchanging.report_iteration(messages, start_ns),
         ])  # fmt: skip
 
     Overlapping(
@@ -420,7 +420,7 @@ def _communicate(
             state.wait(op.after)
             if exchanging.job.exclusive:
                 _say({"asks": True})
-                _told()
+                _read_command()
             begun = time.monotonic_ns()
             exchanging.carry_out(op)
             ended = time.monotonic_ns()

@@ -15,7 +15,7 @@ from testbed.core import folders
 from testbed.core import text as text_of
 from testbed.core.runs.load import Run
 from testbed.core.units import Duration, rate_text, size_text
-from testbed.models.statistics import interval, mean, median, of_ratios
+from testbed.models.statistics import estimate_ratio, interval, mean, median
 from testbed.report import style
 
 BASE, MLTCP = style.JOBS[1], style.JOBS[0]
@@ -40,7 +40,7 @@ def seeds(
         return
     spread = np.linspace(-0.35, 0.35, len(values)) * width if len(values) > 1 else np.zeros(len(values))
     axis.plot(x + spread, values, "o", markersize=3.5, markeredgewidth=0, color=colour, alpha=0.45, zorder=3)
-    found = of_ratios(values) if ratios else mean(values)
+    found = estimate_ratio(values) if ratios else mean(values)
     axis.hlines(found.value, x - width / 2, x + width / 2, color=colour, linewidth=2.2, label=label, zorder=4)
     if found.interval:
         axis.vlines(x, *found.interval, color=colour, linewidth=1.3, zorder=4)
@@ -53,7 +53,7 @@ def trend(
     """``y`` over ``x``: one small dot a seed (a row each), the means joined by a line, their 95 % intervals as bars; of
     ``ratios`` by their logarithms."""
     axis.plot(table[x], table[y], marker, markersize=3.5, markeredgewidth=0, color=colour, alpha=0.35, zorder=3)
-    found = {at: (of_ratios if ratios else mean)(list(rows)) for at, rows in table.groupby(x)[y]}
+    found = {at: (estimate_ratio if ratios else mean)(list(rows)) for at, rows in table.groupby(x)[y]}
     means = [each.value for each in found.values()]
     axis.plot(list(found), means, marker=marker, markersize=6, linewidth=1.4, color=colour, label=label, zorder=4)
     for at, each in found.items():

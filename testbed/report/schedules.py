@@ -15,7 +15,7 @@ import pandas as pd
 
 from testbed.core.runs.load import LoadError, Schedules
 from testbed.core.runs.schedules import Setting
-from testbed.models.statistics import of_ratios, ratio_ends
+from testbed.models.statistics import estimate_ratio, ratio_ends
 from testbed.report import drawing, style
 from testbed.report.finding import Finding, not_measured
 from testbed.report.study import Study
@@ -100,7 +100,7 @@ def ratio(over: pd.Series[float], under: pd.Series[float]) -> pd.Series[float]:
 
 def text(ratios: Iterable[float]) -> str:
     """A ratio with its interval."""
-    return str(of_ratios(ratios))
+    return str(estimate_ratio(ratios))
 
 
 def heading(setting: Setting) -> str:

@@ -218,7 +218,7 @@ def with_constants(program: bytes, constants: Mapping[str, int]) -> bytes:
     return bytes(out)
 
 
-def constants_of(program: bytes) -> dict[str, Range | None]:
+def find_constant_ranges(program: bytes) -> dict[str, Range | None]:
     """The constants of an ELF object (``const volatile`` globals) by name, with the numbers that fit each."""
     elf = _elf(program)
     symbols: Any = elf.get_section_by_name(".symtab")
@@ -230,7 +230,7 @@ def constants_of(program: bytes) -> dict[str, Range | None]:
             and isinstance(where, int)
             and elf.get_section(where).name == ".rodata"
         ):
-            unsigned, signed = (Range.of_bits(8 * size, signed=one) for one in (False, True))
+            unsigned, signed = (Range.from_bits(8 * size, signed=one) for one in (False, True))
             found[symbol.name] = Range(signed.lowest, unsigned.highest)  # ELF does not say which of the two it is
     return found
 

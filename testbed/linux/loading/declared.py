@@ -35,11 +35,11 @@ class Range:
     highest: int
 
     @classmethod
-    def of_bits(cls, bits: int, *, signed: bool) -> Range:
+    def from_bits(cls, bits: int, *, signed: bool) -> Range:
         return cls(-(1 << bits - 1), (1 << bits - 1) - 1) if signed else cls(0, (1 << bits) - 1)
 
 
-def of_module(file: Path) -> dict[str, Range | None]:
+def read_ranges(file: Path) -> dict[str, Range | None]:
     """Those of a built module (``.ko``), by name; None where the type of a parameter gives no range."""
     return {name.decode(): _range(kind.decode()) for name, kind in MODINFO.findall(b"\0" + file.read_bytes())}
 
@@ -47,7 +47,7 @@ def of_module(file: Path) -> dict[str, Range | None]:
 def _range(kind: str) -> Range | None:
     if kind in SWITCHES:
         return Range(0, 1)
-    return Range.of_bits(BITS[kind], signed=kind in SIGNED) if kind in BITS else None
+    return Range.from_bits(BITS[kind], signed=kind in SIGNED) if kind in BITS else None
 
 
 def check(cc: CongestionControl, declared: Mapping[str, Range | None]) -> None:

@@ -38,7 +38,7 @@ def check_available(cc: CongestionControl) -> None:
     if (program := catalogue.program(cc)) is not None:
         compiled = bpf.compile_program(program)
         if cc.source is not None:
-            declared.check(cc, bpf.constants_of(compiled))
+            declared.check(cc, bpf.find_constant_ranges(compiled))
         return
     if cc.source is not None:
         raise MachineError(

@@ -38,7 +38,7 @@ class Repeating:
             self.count[who] = 2
 
     @property
-    def found(self) -> Period | None:
+    def common_period(self) -> Period | None:
         """If all repeat: how."""
         if set(self.count) != set(self.wanted) or min(self.count.values()) < self.alike:
             return None

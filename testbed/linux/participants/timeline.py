@@ -99,23 +99,23 @@ class Timeline:
             if select.select([sampler], [], [], 0)[0]:
                 for line in sampler.lines():
                     emit(Shares(line["shares_bps"]))
-            for worker, line in self._heard(workers):
+            for worker, line in self._receive(workers):
                 if isinstance(line, dict):
                     self._take_turns(worker, line["asks"], workers)
                     continue
-                record = Record.told(worker.job, worker.rank, line)
+                record = Record.parse(worker.job, worker.rank, line)
                 if record.iteration < self.wanted[worker.job]:
                     records.append(record)
                     emit(Iteration(record.job, record.rank, record.iteration, (record.end - record.start) / 1e9))
                 self._count(record, workers)
                 if self.repeating:
                     self.repeating.hear(record)
-            if self.missing and self.repeating and (period := self.repeating.found):
+            if self.missing and self.repeating and (period := self.repeating.common_period):
                 self.period, self.missing = period, set()
                 records += self.repeating.rest()
         return records
 
-    def _heard(self, workers: Workers) -> Iterator[tuple[Participant, Any]]:
+    def _receive(self, workers: Workers) -> Iterator[tuple[Participant, Any]]:
         """What workers say next; a job that holds GPUs may fail without the others."""
         try:
             yield from workers.read(self._next())

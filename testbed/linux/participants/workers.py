@@ -62,7 +62,7 @@ class Record:
     )  # so far, of a transport of its own (`transports.Datagrams`)
 
     @classmethod
-    def told(cls, job: int, rank: int, line: Sequence[Any]) -> Record:
+    def parse(cls, job: int, rank: int, line: Sequence[Any]) -> Record:
         """Of what it says: times, bytes and operations, and perhaps more by name."""
         *always, beside = line if isinstance(line[-1], dict) else [*line, {}]
         packed = {"messages": msgspec.msgpack.encode(beside["messages"])} if "messages" in beside else {}

@@ -71,7 +71,7 @@ def u32(parent: int, priority: int, at: int, mask: int, value: int, then: bytes)
 
 def asked(classify: Iterable[Classify], bands: int) -> list[str]:
     """The rules in the order in which packets meet them."""
-    return [_said(rule) for each in classify for rule in each.rules(bands)]
+    return [_describe_rule(rule) for each in classify for rule in each.rules(bands)]
 
 
 def held(filters: Sequence[Tc]) -> list[str]:
@@ -81,7 +81,7 @@ def held(filters: Sequence[Tc]) -> list[str]:
     ]
 
 
-def _said(rule: Rule) -> str:
+def _describe_rule(rule: Rule) -> str:
     return f"priority {rule.priority}: {rule.value:#010x}/{rule.mask:#010x} at 0 to band {rule.minor}"
 
 

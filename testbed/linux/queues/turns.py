@@ -33,10 +33,10 @@ def asked(bit: int, names: Sequence[str]) -> list[str]:
 
 def held(filters: Sequence[Tc], names: Mapping[int, str]) -> list[str]:
     """What the kernel shows of them; ``names``: of interfaces, by their index."""
-    return [_said(one, names) for one in sorted(filters, key=lambda one: one.handle) if has_keys(one)]
+    return [_describe_filter(one, names) for one in sorted(filters, key=lambda one: one.handle) if has_keys(one)]
 
 
-def _said(shown: Tc, names: Mapping[int, str]) -> str:
+def _describe_filter(shown: Tc, names: Mapping[int, str]) -> str:
     told = attributes(shown.options)
     mask, value = KEY.unpack_from(told[TCA_U32_SEL], SELECTOR.size)
     at, _ = PLACE.unpack_from(told[TCA_U32_SEL], SELECTOR.size + KEY.size)

@@ -32,7 +32,7 @@ class Recording:
     reason: str = ""
     start_ns: int | None = None
 
-    def heard(self, on_event: Callable[[Event], None]) -> Callable[[Event], None]:
+    def observe(self, on_event: Callable[[Event], None]) -> Callable[[Event], None]:
         """``on_event``, noting on the way when the first iteration begins."""
 
         def hear(event: Event) -> None:

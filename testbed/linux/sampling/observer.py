@@ -75,7 +75,7 @@ def start(
     """The sampler, told what to follow."""
     marks = {place: program.map_fds["queue"] for place, program in network.classifiers.items()}
     roots = {queue.link: queue.root for queue in queues if isinstance(queue.root, Tbf)}
-    state = {job.job: _state_of(network.registered[job.cc.spec], job.cc) for job in plan.jobs}
+    state = {job.job: _locate_state(network.registered[job.cc.spec], job.cc) for job in plan.jobs}
     crossed = {(each.job, each.worker, each.flow): each.links for each in crossings}
     may_end = {job.job for job in plan.jobs if job.leave_ns is not None or job.life is not None}
     config = {
@@ -128,7 +128,7 @@ def stop(sampler: Child, events_missed: Sequence[str]) -> tuple[Sampling, tuple[
                 return msgspec.convert({**line, "events_missed": list(events_missed)}, Sampling), senders
 
 
-def _state_of(registered: Registered, cc: CongestionControl) -> dict[str, Any]:
+def _locate_state(registered: Registered, cc: CongestionControl) -> dict[str, Any]:
     """Where the sampler finds MLTCP's state of a flow: in a map (eBPF), or told by sock_diag (module)."""
     maps = {} if registered.program is None else registered.program.map_fds
     parameters = catalogue.effective(cc)

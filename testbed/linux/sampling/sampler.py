@@ -127,7 +127,7 @@ class LinkProbe:
         marks = sum(self._marked(data) for data in itertools.islice(answers, len(self.questions) - 1))
         return f"{at},{self.name},{sent},{packets},{drops},{marks + self._marked_by_phantom()},{backlog}\n"
 
-    def of_bands(self) -> str:
+    def queue_lines(self) -> str:
         """Lines of ``priority_queues.csv``; what drops without marking drops only what it has no room for."""
         lines = []
         told = Questions([question for _, question in self.bands]).ask()
@@ -304,7 +304,7 @@ def main() -> None:
             """Under virtual time without a look at the clock: nothing else here takes time, and who samples must not move it."""
             return due if config.virtual_time else time.monotonic_ns()
 
-        def told(questions: Questions) -> tuple[str, Iterator[bytes], int]:
+        def ask_timed(questions: Questions) -> tuple[str, Iterator[bytes], int]:
             """When it was asked, as tables have it; the answers; how long that took in ns."""
             before, answers, after = now(), questions.ask(), now()
             return f"{((before + after) // 2 - config.start_ns) / 1e9:.6f}", iter(answers), after - before
@@ -315,11 +315,11 @@ def main() -> None:
         while not _told_to_stop(timer):
             # Instants that could not be kept are left out, not made up for.
             due += timer.expirations() * config.interval_ns
-            at, answers, took_ns = told(queues)
+            at, answers, took_ns = ask_timed(queues)
             link_file.writelines(link.line(at, answers) for link in links)
             nic_file.writelines(nic.line(at, answers) for nic in nics)
             worst = max(worst, took_ns)
-            at, answers, _ = told(senders)
+            at, answers, _ = ask_timed(senders)
             lines = [flow.line(at, answers) for flow in flows]
             flow_file.writelines(line for line in lines if line is not None)
             if None in lines:
@@ -336,7 +336,7 @@ def main() -> None:
                 next_shares = due + SHARES_EVERY_NS
     if any(link.bands for link in links):
         with _table(config, "priority_queues") as band_file:
-            band_file.writelines(link.of_bands() for link in links)
+            band_file.writelines(link.queue_lines() for link in links)
     used = os.times()
     print(json.dumps({
         "samples": samples, "cpu_s": used.user + used.system,

@@ -240,7 +240,7 @@ def read(text: str) -> Account:
     return Account(**{**told, "noted": [Disturbance(**one) for one in told["noted"]]})
 
 
-def _told(core: int, reading: int) -> Account:
+def _read_account(core: int, reading: int) -> Account:
     with os.fdopen(reading) as told:
         text = told.read()
     return read(text) if text else Account(refused=[f"the ticker of core {core} was killed"])
@@ -253,7 +253,7 @@ def main() -> None:
         pass
     for child, _ in tickers.values():
         os.kill(child, signal.SIGTERM)
-    json.dump(asdict(merged(_told(core, reading) for core, (_, reading) in tickers.items())), sys.stdout)
+    json.dump(asdict(merged(_read_account(core, reading) for core, (_, reading) in tickers.items())), sys.stdout)
 
 
 if __name__ == "__main__":

@@ -96,12 +96,12 @@ class _Gradients:
         )
 
     def _ended(self, peer: int, message: Message, sent: bool, how: Delivery) -> None:
-        self.messages.heard(peer, message, sent, how)
+        self.messages.add(peer, message, sent, how)
 
-    def told(self) -> None:
+    def report_messages(self) -> None:
         """Once a backward pass is over, and with it all of its messages."""
         counted = self.sync.datagrams()
-        say_beside(os.environ, self.messages.told(0), None if counted is None else asdict(counted))
+        say_beside(os.environ, self.messages.to_rows(0), None if counted is None else asdict(counted))
         self.messages = Messages(full=self.full)
 
     def close(self) -> None:
@@ -121,7 +121,7 @@ def _train(module: Any, batch: int, image: int, iterations: int, gradients: _Gra
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(model(images), labels).backward()
         if gradients:
-            gradients.told()
+            gradients.report_messages()
         optimizer.step()
 
 

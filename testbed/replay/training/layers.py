@@ -24,7 +24,7 @@ class Parts:
     def size(self) -> int:
         return int(self._places[-1].stop)
 
-    def of(self, flat: Array) -> list[Array]:
+    def split(self, flat: Array) -> list[Array]:
         """Views of ``flat``."""
         return [flat[place].reshape(shape) for place, shape in zip(self._places, self.shapes, strict=True)]
 

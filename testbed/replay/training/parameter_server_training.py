@@ -90,7 +90,7 @@ class _Server:
         del message
         self.holes[peer] = holes
 
-    def looked(self) -> Look | None:
+    def evaluate(self) -> Look | None:
         return Look(self.accuracy, divergence(list(self.replicas.values()), self.told))
 
     def _step(self) -> None:
@@ -139,7 +139,7 @@ class _Trainer:
     def received(self, peer: int, message: Message, holes: Holes) -> None:
         """What of the parameters is missing, keeps its value."""
 
-    def looked(self) -> Look | None:
+    def evaluate(self) -> Look | None:
         """It leaves that to the server."""
         return None
 

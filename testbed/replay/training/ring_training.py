@@ -134,7 +134,7 @@ class Replica:
         else:
             self.sums[where.begin : where.end] += came
 
-    def looked(self) -> Look | None:
+    def evaluate(self) -> Look | None:
         """The step that a round ends with; who is the last tells of it."""
         what = self._what(self.rounds)
         if self.disperses:

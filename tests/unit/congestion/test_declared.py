@@ -33,9 +33,9 @@ def cc(**constants: int) -> CongestionControl:
 
 
 def test_a_module_says_what_it_takes(tmp_path: Path) -> None:
-    found = declared.of_module(module(tmp_path, step="int", fast="bool", name="charp", steps="array of int"))
+    found = declared.read_ranges(module(tmp_path, step="int", fast="bool", name="charp", steps="array of int"))
     assert found == {"step": Range(-(2**31), 2**31 - 1), "fast": Range(0, 1), "name": None, "steps": None}
-    assert declared.of_module(module(tmp_path)) == {}
+    assert declared.read_ranges(module(tmp_path)) == {}
 
 
 @pytest.mark.parametrize("kind", INTEGERS)
@@ -48,7 +48,7 @@ def test_a_value_fits_its_type_or_is_refused(kind: str, value: int) -> None:
     except struct.error:
         fits = False
     bits = 8 * struct.calcsize(f"={INTEGERS[kind]}")
-    declares = {"step": Range.of_bits(bits, signed=INTEGERS[kind].islower())}
+    declares = {"step": Range.from_bits(bits, signed=INTEGERS[kind].islower())}
     assert declares["step"] == declared._range(kind)
     if fits:
         declared.check(cc(step=value), declares)
@@ -67,13 +67,15 @@ def test_what_is_not_declared_is_refused_with_what_is(declares: dict[str, Range 
 @pytest.mark.skipif(shutil.which("clang") is None, reason="without clang nothing is compiled")
 def test_an_ebpf_object_says_what_it_takes() -> None:
     compiled = bpf.compile_program(ROOT / "examples" / "mine.bpf.c")
-    found = bpf.constants_of(compiled)
+    found = bpf.find_constant_ranges(compiled)
     assert list(found) == ["step"]
     with pytest.raises(RequestError, match="stride"):
         declared.check(cc(stride=1), found)
     with pytest.raises(RequestError, match=str(2**64)):
         declared.check(cc(step=2**64), found)
-    assert {"slope", "intercept"} <= set(bpf.constants_of(bpf.compile_program(catalogue.PROGRAMS / "mltcp_reno.bpf.c")))
+    assert {"slope", "intercept"} <= set(
+        bpf.find_constant_ranges(bpf.compile_program(catalogue.PROGRAMS / "mltcp_reno.bpf.c"))
+    )
 
 
 @pytest.mark.parametrize("config", ["kernel/uml/config", "vagrant/box/kernel.config"])

@@ -93,7 +93,7 @@ def test_accounts_are_merged_in_time_and_a_lost_one_is_told() -> None:
     assert both.refused == ["SCHED_FIFO: Operation not permitted"]
     reading, writing = os.pipe()
     os.close(writing)  # killed before it said anything
-    assert ticker._told(3, reading).refused == ["the ticker of core 3 was killed"]
+    assert ticker._read_account(3, reading).refused == ["the ticker of core 3 was killed"]
 
 
 # The table, and what it comes to
@@ -113,7 +113,7 @@ def test_a_recorder_that_cannot_be_started_fails_no_run(monkeypatch: pytest.Monk
 
     monkeypatch.setattr("subprocess.Popen", refuse)
     with disturbances.recorded() as recording:
-        recording.heard(lambda event: None)(events.Start(7))
+        recording.observe(lambda event: None)(events.Start(7))
         files = rundir.unpack(recording.added_to(_archive()))
     assert files[disturbances.TABLE].decode() == "start_s,end_s,core,kind,waited_s\n"
     assert b"could not be started" in files[disturbances.ACCOUNT]

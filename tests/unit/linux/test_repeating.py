@@ -32,7 +32,7 @@ def every(job: int, *starts: int) -> list[Record]:
 
 def test_three_alike_are_enough_and_the_rest_follows() -> None:
     found = heard([record(0, 0, 0, lasts=95), *every(0, 0, 100, 200, 300)[1:]])
-    assert found.found == Period(100e-9, 3, (4,))
+    assert found.common_period == Period(100e-9, 3, (4,))
     rest = found.rest()
     assert [one.iteration for one in rest] == list(range(4, 30))
     assert rest[0] == record(0, 4, 400) and rest[-1] == record(0, 29, 2900)
@@ -51,12 +51,12 @@ def test_three_alike_are_enough_and_the_rest_follows() -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_otherwise_it_goes_on(records: Sequence[Record], why: str) -> None:
-    assert heard(records).found is None, why
+    assert heard(records).common_period is None, why
 
 
 def test_jobs_that_take_turns_repeat_together() -> None:
     found = heard([*every(0, 0, 100, 200), *every(1, 40, 140, 240, 340)], wanted=5)
-    assert found.found == Period(100e-9, 3, (3, 4))
+    assert found.common_period == Period(100e-9, 3, (3, 4))
     assert sorted((one.job, one.iteration, one.start) for one in found.rest()) == [
         (0, 3, 300),
         (0, 4, 400),

@@ -296,7 +296,7 @@ def test_without_gpus_a_failure_ends_the_run() -> None:
     plan = runs.one_plan(cc=["reno"], jobs=1)
     found = timeline.Timeline(plan, 0, cast(Any, None), [], timeline.Machine())
     with pytest.raises(GoneError):
-        list(found._heard(cast(Any, FakeWorkers([GoneError(0, "killed")]))))
+        list(found._receive(cast(Any, FakeWorkers([GoneError(0, "killed")]))))
 
 
 def test_the_command_says_what_is_wrong_in_one_paragraph(capsys: pytest.CaptureFixture[str]) -> None:

@@ -163,7 +163,7 @@ def closed_loop(text: str, pushed: Lost, rounds: int = 30, pulled: Lost = nothin
                 room[at : at + len(before)] = before
             worker.received(0, message, ())
             server.sent(rank, message, pulled(number, rank))
-        look = server.looked()
+        look = server.evaluate()
         assert look is not None and (look.accuracy is not None) == (number % 10 == 9)
         looks += [] if look.accuracy is None else [look.accuracy]
         replicas = [np.frombuffer(worker.room(0, message), np.float32).copy() for worker in workers]
@@ -279,7 +279,7 @@ def in_a_ring(
                     if came(number, part, rank):
                         room[:] = told[rank - 1]
                     replica.received((rank - 1) % WORKERS, message, ())
-            (look,) = [one for one in [replica.looked() for replica in made] if one is not None]
+            (look,) = [one for one in [replica.evaluate() for replica in made] if one is not None]
             looks.append(look)
     return made, looks
 

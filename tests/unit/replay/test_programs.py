@@ -23,17 +23,17 @@ def test_the_end_of_what_a_program_says_is_kept() -> None:
 def test_what_became_of_its_messages_goes_with_the_iteration_that_it_tells_next() -> None:
     """In ns after the start, as a replay says it; what never came stays 0."""
     messages = Messages()
-    messages.heard(
+    messages.add(
         1, Message(0, 0, 0, 100, "gradient"), False, Delivery(100, 80, "fraction", ((0, 20),), 0, 1_500, 2_500)
     )
-    messages.heard(2, Message(0, 0, 0, 100, "gradient"), False, Delivery(100, 0, "deadline", ((0, 100),)))
+    messages.add(2, Message(0, 0, 0, 100, "gradient"), False, Delivery(100, 0, "deadline", ((0, 100),)))
     program = Program.__new__(Program)  # without its process
     program._start_ns, program._beside = 1_000, []
     told = [
-        program._translated({"messages": messages.told(0), "datagrams": None}),
+        program._translated({"messages": messages.to_rows(0), "datagrams": None}),
         program._translated([0, 1_000, 1_100, 1_200, 7, 0]),
         program._translated([1, 1_200, 1_300, 1_400, 7, 0]),
     ]
-    beside = {"messages": messages.told(1_000), "datagrams": None}
+    beside = {"messages": messages.to_rows(1_000), "datagrams": None}
     assert told == [None, [0, 0, 100, 200, 7, 0, [], beside], [1, 200, 300, 400, 7, 0, []]]
     assert [row[-5:-3] for row in beside["messages"] or []] == [[500, 1_500], [0, 0]]

@@ -606,8 +606,8 @@ def table(*asked: tuple[int, int, str, Delivery]) -> pd.DataFrame:
     told = []
     for worker, peer, end, ended in asked:
         messages = Messages()
-        messages.heard(peer, Message(0, 0, 0, ended.bytes, "gradient"), end == "send", ended)
-        told += [[0, worker, 0, *row] for row in messages.told(0)]
+        messages.add(peer, Message(0, 0, 0, ended.bytes, "gradient"), end == "send", ended)
+        told += [[0, worker, 0, *row] for row in messages.to_rows(0)]
     return pd.DataFrame(told, columns=rows.columns(rows.Messages))
 
 
@@ -620,8 +620,8 @@ def test_every_message_may_have_a_row_of_its_own() -> None:
         for worker, peer, sent in ((1, 0, True), (0, 1, False)):
             messages = Messages(full=full)
             for part, ended in enumerate((whole, most)):
-                messages.heard(peer, Message(0, 3, part, 100, "gradient"), sent, ended)
-            told += [[0, worker, 0, *row] for row in messages.told(0)]
+                messages.add(peer, Message(0, 3, part, 100, "gradient"), sent, ended)
+            told += [[0, worker, 0, *row] for row in messages.to_rows(0)]
         tables.append(pd.DataFrame(told, columns=rows.columns(rows.Messages)))
         assert jobs._misreported(job, tables[-1]) == 0
     rounds, each = tables

@@ -40,7 +40,7 @@ class Convolutional:
         return self.parts.drawn(draw)
 
     def gradient(self, flat_: Array, inputs: Array, classes: npt.NDArray[np.int64]) -> Array:
-        kernel, bias, kernel2, bias2, third, bias3, last, bias4 = self.parts.of(flat_)
+        kernel, bias, kernel2, bias2, third, bias3, last, bias4 = self.parts.split(flat_)
         near = _patches(self._pictures(inputs))
         one = np.maximum(near @ kernel + bias, 0)
         pooled, from_one = _pooled(one)
@@ -59,7 +59,7 @@ class Convolutional:
         ))  # fmt: skip
 
     def guesses(self, flat_: Array, inputs: Array) -> npt.NDArray[np.int64]:
-        parts = self.parts.of(flat_)
+        parts = self.parts.split(flat_)
         found = [self._scores(parts, inputs[at : at + TESTED]) for at in range(0, len(inputs), TESTED)]
         return np.asarray(np.concatenate(found).argmax(axis=1))
 

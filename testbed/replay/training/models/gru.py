@@ -36,7 +36,7 @@ class Gru:
         return self.parts.drawn(draw, gain=1.0)
 
     def gradient(self, flat_: Array, inputs: npt.NDArray[np.uint8], classes: npt.NDArray[np.int64]) -> Array:
-        of_input, of_state, bias, bias_new, last, last_bias = self.parts.of(flat_)
+        of_input, of_state, bias, bias_new, last, last_bias = self.parts.split(flat_)
         size, (count, length) = self.hidden, inputs.shape
         states, kept = self._run(flat_, inputs)
         after = states[1:].reshape(-1, size)
@@ -61,13 +61,13 @@ class Gru:
         return flat((*parts, after.T @ wrong, wrong.sum(axis=0)))
 
     def guesses(self, flat_: Array, inputs: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
-        *_, last, last_bias = self.parts.of(flat_)
+        *_, last, last_bias = self.parts.split(flat_)
         states, _ = self._run(flat_, inputs)
         return np.asarray((states[1:] @ last + last_bias).argmax(axis=2).T)
 
     def _run(self, flat_: Array, inputs: npt.NDArray[np.uint8]) -> tuple[Array, list[tuple[Array, ...]]]:
         """The states, (length + 1, examples, hidden), and of each step: update, reset, new, and what the state said to the last."""
-        of_input, of_state, bias, bias_new, *_ = self.parts.of(flat_)
+        of_input, of_state, bias, bias_new, *_ = self.parts.split(flat_)
         size, (count, length) = self.hidden, inputs.shape
         states = np.zeros((length + 1, count, size), np.float32)
         kept: list[tuple[Array, ...]] = []

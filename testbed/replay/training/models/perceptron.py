@@ -33,14 +33,14 @@ class Perceptron:
         return self.parts.drawn(draw)
 
     def gradient(self, flat_: Array, inputs: Array, classes: npt.NDArray[np.int64]) -> Array:
-        first, bias, second, last = self.parts.of(flat_)
+        first, bias, second, last = self.parts.split(flat_)
         hidden = np.maximum(inputs @ first + bias, 0)
         wrong = error(hidden @ second + last, classes)
         below = (wrong @ second.T) * (hidden > 0)
         return flat((inputs.T @ below, below.sum(axis=0), hidden.T @ wrong, wrong.sum(axis=0)))
 
     def guesses(self, flat_: Array, inputs: Array) -> npt.NDArray[np.int64]:
-        first, bias, second, last = self.parts.of(flat_)
+        first, bias, second, last = self.parts.split(flat_)
         return np.asarray((np.maximum(inputs @ first + bias, 0) @ second + last).argmax(axis=1))
 
 
