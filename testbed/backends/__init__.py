@@ -34,7 +34,7 @@ class Backend(Protocol):
 
     @property
     def limits(self) -> Limits:
-        """How large an experiment it takes; as `testbed.spec.limits.of` has it, before there is a backend."""
+        """How large an experiment it takes; as `testbed.spec.limits.limits_for` has it, before there is a backend."""
         ...
 
     def check(self, plan: Plan) -> None:

@@ -55,7 +55,7 @@ def run(parsed: argparse.Namespace) -> int:
         changed = {recording.RECORD: folder, "PYTHONPATH": os.pathsep.join([str(hook.FOLDER), *before])}
         environment = {key: value for key, value in os.environ.items() if key != recording.REPORT_FD} | changed
         try:
-            code = children.run([found(command[0]), *command[1:]], env=environment, in_terminal=True)
+            code = children.run([find_program(command[0]), *command[1:]], env=environment, in_terminal=True)
         except OSError as error:
             hint = f" It comes with PyTorch: {INSTALL}." if command[0] == "torchrun" else ""
             return _fail(f"cannot run {text.shown(command[0])}: {error.strerror}.{hint}", 2)
@@ -78,7 +78,7 @@ def run(parsed: argparse.Namespace) -> int:
     return 0
 
 
-def found(command: str) -> str:
+def find_program(command: str) -> str:
     """The program as the shell would find it; else the one of that name in this Python's own environment, such as ``torchrun``."""
     if os.sep in command or shutil.which(command):
         return command

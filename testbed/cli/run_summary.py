@@ -201,14 +201,14 @@ def _model_against_wall(folder: Path, todo: Sequence[Plan], clock: Clock) -> Lin
 def _disturbances(summary: Summary) -> list[Line]:
     """Of each congestion control how much of it the machine disturbed (I21), and its means without that."""
 
-    def said(value: float | msgspec.UnsetType | None) -> str:
+    def format_s(value: float | msgspec.UnsetType | None) -> str:
         return f"{value:.3f} s" if isinstance(value, float) else "unknown"
 
     def one(row: Result) -> Line:
         last = min(STEADY_ITERATIONS, row.iterations)
         return "Disturbed", (
             f"{count(row.disturbed_iterations if isinstance(row.disturbed_iterations, int) else 0, 'iteration')} of {row.system} by this machine. Without them: "
-            f"mean {said(row.undisturbed_mean_s)}, last {last} {said(row.undisturbed_last10_mean_s)}"
+            f"mean {format_s(row.undisturbed_mean_s)}, last {last} {format_s(row.undisturbed_last10_mean_s)}"
         )
 
     return [one(row) for row in summary.results if row.disturbed_iterations]

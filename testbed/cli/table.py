@@ -80,7 +80,7 @@ def jobs_table(summary: Summary) -> Sheet | None:
         for job in row.per_job:
             references = (job.isolated_s, job.ideal_s)
             rows.append([
-                plain(_system_of(job, row, summary)),
+                plain(_format_system(job, row, summary)),
                 plain(f"{job.job}: {job.trace} × {job.workers}"),
                 *map(_number, (job.mean_s, job.p99_s, job.last10_mean_s)),
                 *(UNKNOWN if value is None else _number(value) for value in references),
@@ -91,7 +91,7 @@ def jobs_table(summary: Summary) -> Sheet | None:
     return Sheet(columns, rows, names=2)
 
 
-def _system_of(job: JobResult, row: Result, summary: Summary) -> str:
+def _format_system(job: JobResult, row: Result, summary: Summary) -> str:
     """The system as typed; with the job's own congestion control, where the jobs take turns with several (``a+b``)."""
     name = _name(row, summary)
     return f"{name}: {job.congestion}" if "+" in row.system and job.congestion else name

@@ -44,7 +44,7 @@ def give(topo: Topo, requests: Sequence[Request], how: str, model: Model, seed: 
             f"scheduler: {how} names a host for each worker, and these jobs ask for GPUs; name a job scheduler that gives them: "
             f"{', '.join(job.names())}"
         )
-    cluster, hosts = job.cluster_of(topo, shared=True), job.hosts_of(topo, shared=True)
+    cluster, hosts = job.make_cluster(topo, shared=True), job.map_hosts(topo, shared=True)
     if large := next((one for one in requests if one.gpus > len(cluster.gpus)), None):
         raise RequestError(
             f"topo: job {large.job} asks for {large.gpus} GPUs, and there are {len(cluster.gpus)} in all; give the topology more "
@@ -65,7 +65,7 @@ def give(topo: Topo, requests: Sequence[Request], how: str, model: Model, seed: 
 
 def servers(topo: Topo) -> dict[str, int]:
     """How many GPUs each of its servers has."""
-    return dict(Counter(gpu.host for gpu in job.cluster_of(topo, shared=True).gpus))
+    return dict(Counter(gpu.host for gpu in job.make_cluster(topo, shared=True).gpus))
 
 
 def _ring(gpus: Sequence[Gpu], hosts: Mapping[Gpu, str]) -> tuple[str, ...]:

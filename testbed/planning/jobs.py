@@ -170,7 +170,7 @@ def ordered(spec: Spec, wanted: list[Asked], seed: int) -> list[Asked]:
 
 def check_size(wanted: Sequence[Asked], spec: Spec) -> None:
     """Raises `TooLargeError` if the jobs come to more than their backend takes; computed, before anything is built."""
-    most = limits.of(spec.on)
+    most = limits.limits_for(spec.on)
     most.check("connections", sum(one.connections for one in wanted), "jobs")
     most.check("transfers", sum(one.transfers for one in wanted), "jobs")
 

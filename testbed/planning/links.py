@@ -51,7 +51,7 @@ class Network:
 def network(spec: Spec) -> Network:
     """The network of an experiment; raises `RequestError`."""
     general, sends = link(spec, LinkSpec()), sender(spec)
-    topo, args = topology_of(spec)
+    topo, args = load_topology(spec)
     multipath = has_choice(topo)
     bottlenecks, wires = bottlenecks_and_wires(spec, topo)
     return Network(
@@ -67,7 +67,7 @@ def network(spec: Spec) -> Network:
     )
 
 
-def topology_of(spec: Spec) -> tuple[RoutedTopo, tuple[int, ...]]:
+def load_topology(spec: Spec) -> tuple[RoutedTopo, tuple[int, ...]]:
     """The spec's network, with the arguments its class was given; raises `RequestError`."""
     name, *words = spec.topo.split(",")
     try:
@@ -75,7 +75,7 @@ def topology_of(spec: Spec) -> tuple[RoutedTopo, tuple[int, ...]]:
     except ValueError as error:
         raise RequestError(f"topo: {quoted(spec.topo)}: the arguments of a topology are whole numbers") from error
     cls = networks.find(name)
-    most = limits.of(spec.on)
+    most = limits.limits_for(spec.on)
     try:
         with at_most(most.hosts, most.links):
             if not args and hasattr(cls, "sized"):
@@ -124,7 +124,7 @@ def bottlenecks_and_wires(spec: Spec, topo: Topo) -> tuple[dict[str, Link], dict
                 bottlenecks[f"{a}-{b}"] = bottlenecks[f"{b}-{a}"] = link(spec, own)
         for here, there in ((a, b), (b, a)):
             # What the experiment asks of every path happens once, on its last hop; what is asked of a link, in both its directions.
-            told = own if _told(spec, here, there) else LinkSpec()
+            told = own if _holds_both_ways(spec, here, there) else LinkSpec()
             last = here in routers and there not in routers
             if last or any(getattr(told, key) is not None for key in _PLAIN):
                 with within(f"topo: link {a}-{b}"):
@@ -145,7 +145,7 @@ def _of_topology(info: dict[str, Any]) -> LinkSpec:
         raise UnitError(str(error).partition(" - at `$")[0]) from error
 
 
-def _told(spec: Spec, here: str, there: str) -> bool:
+def _holds_both_ways(spec: Spec, here: str, there: str) -> bool:
     """Whether what a link has of its own is meant for this direction too."""
     back = spec.link.get(f"{there}-{here}")
     return back is None or not back.oneway
@@ -194,7 +194,7 @@ def events(spec: Spec, topo: Topo, bottlenecks: dict[str, Link]) -> tuple[LinkEv
         if (wanted.rate is None) == (wanted.state is None):
             raise RequestError(f"{where}: give either a rate or a state (up, down)")
         with within(f"{where}: rate"):
-            rate_bps = None if wanted.rate is None else wanted.rate.of(bottlenecks[wanted.link].rate_bps)
+            rate_bps = None if wanted.rate is None else wanted.rate.resolve(bottlenecks[wanted.link].rate_bps)
         found += [
             LinkEvent(int(wanted.at), name, rate_bps, None if wanted.state is None else wanted.state == "up")
             for name in (wanted.link, back)
@@ -204,11 +204,11 @@ def events(spec: Spec, topo: Topo, bottlenecks: dict[str, Link]) -> tuple[LinkEv
 
 def link(spec: Spec, own: LinkSpec) -> Link:
     """A bottleneck as the spec has all of them, but for what is its ``own``; raises `UnitError`."""
-    rate = int(spec.rate) if own.rate is None else own.rate.of(int(spec.rate))
+    rate = int(spec.rate) if own.rate is None else own.rate.resolve(int(spec.rate))
     buffer = (own.buffer or spec.buffer).bytes(rate, spec.mtu)
     if buffer < 2 * frame(spec.mtu):
         raise UnitError(f"its buffer of {buffer} bytes does not hold two frames of {frame(spec.mtu)} bytes")
-    marks = (own.ecn or spec.ecn).of(rate, buffer, spec.mtu)
+    marks = (own.ecn or spec.ecn).resolve(rate, buffer, spec.mtu)
     return Link(rate, buffer, spec.mtu, spec.ack_priority == "on", marks)
 
 

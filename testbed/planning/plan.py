@@ -150,7 +150,7 @@ def renamed(resolved: Planned, name: str) -> Planned:
     return replace(scenario, spec=spec), [msgspec.structs.replace(plan, experiment=name) for plan in own]
 
 
-def of_seed(scenario: Scenario, seed: int) -> Planned:
+def plan_seed(scenario: Scenario, seed: int) -> Planned:
     """The same experiment with one other seed, and its plans."""
     return planned(msgspec.structs.replace(scenario.spec, seed=seed, seeds=1))
 

@@ -159,7 +159,7 @@ def _check(spec: Spec) -> None:
     with within("on"):
         backend_names.parse(spec.on)
 
-    most = limits.of(spec.on)
+    most = limits.limits_for(spec.on)
     reach = f", the most that can be {most.done}"
     for name, field in declared.of(Spec).items():
         field.check(getattr(spec, name))
@@ -212,7 +212,7 @@ def _check(spec: Spec) -> None:
     if spec.corrupt.value == 1:
         raise wrong("corrupt", f"{spec.corrupt} is not between 0% and 100%")
     with within("ecn"):
-        spec.ecn.of(int(spec.rate), buffer, spec.mtu)
+        spec.ecn.resolve(int(spec.rate), buffer, spec.mtu)
     if spec.priority_queues.drops and spec.ecn == "off":
         raise wrong(
             "priority_queues",

@@ -53,6 +53,6 @@ MODEL = Limits(
 )  # `flow`
 
 
-def of(backend: str) -> Limits:
+def limits_for(backend: str) -> Limits:
     """Those of a backend, as ``--on`` has it."""
     return MODEL if backend_names.is_computed(backend) else LINUX

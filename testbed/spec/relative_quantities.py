@@ -116,7 +116,7 @@ class LinkRate(Written):
         share = re.fullmatch(r"(\d{1,9}(?:\.\d+)?)%", self)
         self.rate = float(share[1]) / 100 if share else Rate.parse(self)
 
-    def of(self, whole_bps: int) -> int:
+    def resolve(self, whole_bps: int) -> int:
         """In bit/s; raises `UnitError` if nothing can be that slow, or fast."""
         rate = int(self.rate) if isinstance(self.rate, Rate) else round(whole_bps * self.rate)
         if not SLOWEST_BPS <= rate <= FASTEST_BPS:
@@ -133,7 +133,7 @@ class NicRate(LinkRate):
 
     def or_none(self, whole_bps: int) -> int | None:
         """In bit/s; None: no NIC holds a sender up."""
-        return None if self == "inf" else self.of(whole_bps)
+        return None if self == "inf" else self.resolve(whole_bps)
 
 
 class HostQueue(Written):
@@ -174,7 +174,7 @@ class Marks(Written):
         if more or not self.probability:
             raise UnitError(f"{quoted(self)} is no marking threshold; {_MARKS}")
 
-    def of(self, rate_bps: int, buffer_bytes: int, mtu: int) -> Marking | None:
+    def resolve(self, rate_bps: int, buffer_bytes: int, mtu: int) -> Marking | None:
         """Of a link with this buffer; None: it drops. Raises `UnitError` if that does not hold them."""
         if self == "off":
             return None

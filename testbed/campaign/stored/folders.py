@@ -216,7 +216,7 @@ def _without_repeating(each: Planned, out: Path) -> tuple[Planned, list[Wanted]]
     runs: dict[Path, Wanted] = {}
     for seed in sorted(_seeds(out / scenario.experiment, ALONE)):
         try:
-            other, its = plan.of_seed(scenario, seed)
+            other, its = plan.plan_seed(scenario, seed)
         except RequestError:  # no request leads to it
             continue
         for one in plan.isolated_runs(other, its):
@@ -237,7 +237,7 @@ def _beside(each: Planned, out: Path) -> list[Wanted]:
     found: list[Wanted] = []
     for seed in sorted(_seeds(experiment, TOGETHER) - {own.seed for own in plans}):
         try:
-            other, its = plan.of_seed(scenario, seed)
+            other, its = plan.plan_seed(scenario, seed)
         except RequestError:  # no request leads to it
             continue
         runs = driver.wanted([(other, its)], out)

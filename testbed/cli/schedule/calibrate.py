@@ -133,7 +133,7 @@ def run(parsed: argparse.Namespace) -> int:
 
         calibration.draw(took, Path(parsed.figures))
     if parsed.json:
-        print(json.dumps({"rate_bps": int(rate), "seeds": parsed.seeds, "results": [_told(*one) for one in found.items()]}, allow_nan=False))  # fmt: skip
+        print(json.dumps({"rate_bps": int(rate), "seeds": parsed.seeds, "results": [_to_dict(*one) for one in found.items()]}, allow_nan=False))  # fmt: skip
     else:
         _show(found, parsed.seeds)
     return EXIT_OK
@@ -153,7 +153,7 @@ def _took(run: Run, point: Point) -> Took:
     return Took(point.seed, point.p, point.servers, ratio, sum(stretches) / len(stretches), sum(beyond) / len(beyond))
 
 
-def _told(system: str, found: Calibration) -> dict[str, Any]:
+def _to_dict(system: str, found: Calibration) -> dict[str, Any]:
     return {"system": system, **asdict(found)}
 
 

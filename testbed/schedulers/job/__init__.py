@@ -67,7 +67,7 @@ def check(text: str) -> None:
 
 def place(topo: Topo, workers: Sequence[int], how: str = USUAL, seed: int = 0) -> list[Hosts]:
     """The hosts of jobs with so many ``workers``; raises `RequestError` if they do not fit."""
-    cluster, hosts = cluster_of(topo), hosts_of(topo)
+    cluster, hosts = make_cluster(topo), map_hosts(topo)
     if is_named(how):
         scheduler, chosen = parse(how)
         requests = [Request(job, wanted, iterations=1, compute_s=1.0) for job, wanted in enumerate(workers)]
@@ -83,7 +83,7 @@ def place(topo: Topo, workers: Sequence[int], how: str = USUAL, seed: int = 0) -
     return placement_file.hosts(Path(how), found, workers, [hosts[gpu] for gpu in cluster.gpus])
 
 
-def hosts_of(topo: Topo, *, shared: bool = False) -> dict[Gpu, str]:
+def map_hosts(topo: Topo, *, shared: bool = False) -> dict[Gpu, str]:
     """By GPU the host that stands for it: one of a server's if the topology says which hosts are one (`servers`), else a server itself.
 
     ``shared``: with all ``gpus`` that a host says to have; else with one, for the one worker that it has room for.
@@ -95,10 +95,10 @@ def hosts_of(topo: Topo, *, shared: bool = False) -> dict[Gpu, str]:
     return found | {Gpu(host, slot): host for host in others for slot in range(slots[host])}
 
 
-def cluster_of(topo: Topo, *, shared: bool = False) -> Cluster:
+def make_cluster(topo: Topo, *, shared: bool = False) -> Cluster:
     """The GPUs of ``topo``, by the router that their hosts are connected to."""
     gpus: dict[str, tuple[Gpu, ...]] = {}
-    for gpu, host in hosts_of(topo, shared=shared).items():
+    for gpu, host in map_hosts(topo, shared=shared).items():
         gpus[host] = (*gpus.get(host, ()), gpu)
     routers = {node for node in topo.nodes() if topo.nodeInfo(node).get("cls") is not None}
     edges: dict[str, tuple[Gpu, ...]] = {}

@@ -51,7 +51,7 @@ def schedule(
             sharing = list(_sharing(offer, gpus))
             if has_loop(sharing):
                 continue
-            score = sum(map(scores.of, sharing)) / len(sharing) if sharing else 1.0
+            score = sum(map(scores.score, sharing)) / len(sharing) if sharing else 1.0
             if best is None or score > best[0]:
                 best = score, gpus
         return None if best is None else best[1]
@@ -95,7 +95,7 @@ class Scores:
         self._requests, self._model, self._angles = requests, model, angles
         self._known: dict[frozenset[int], float] = {}
 
-    def of(self, jobs: frozenset[int]) -> float:
+    def score(self, jobs: frozenset[int]) -> float:
         """Of these; 0 if they are too many to look at all shifts."""
         if jobs not in self._known:
             self._known[jobs] = self._score(sorted(jobs))

@@ -398,7 +398,7 @@ def test_random_commands_killed_at_random_lose_nothing(round_: int, tmp_path: Pa
     for rate in RATES:
         scenario, _ = plan.planned(spec.read(str(file), {"rate": rate}))
         for seed in oracle.there[rate]:
-            _, (alike,) = plan.of_seed(scenario, seed)
+            _, (alike,) = plan.plan_seed(scenario, seed)
             manifest = load_run(out / oracle.folder(rate) / alike.folder).manifest
             assert manifest.plan.seed == seed and manifest.asked == names.asked(scenario.spec, "flow")
     digests = {seed: load_run(path).manifest.digest for path, seed in _of(out / oracle.folder(last.rate))}

@@ -168,8 +168,8 @@ def test_job_schedulers_know_which_hosts_are_a_server() -> None:
     assert place(topo, [2, 3], "first_fit") == [("h1", "h2"), ("h3", "h4", "h5")]
     assert place(topo, [2, 3], "tightest_fit") == [("h1", "h2"), ("h4", "h5", "h6")]
     assert place(topo, [2], "spread") == [("h1", "h4")]
-    assert [gpu.host for gpu in job_schedulers.cluster_of(topo).gpus] == ["s1"] * 3 + ["s2"] * 4
-    assert [gpu.host for gpu in job_schedulers.cluster_of(Star(2)).gpus] == ["h1", "h2"]
+    assert [gpu.host for gpu in job_schedulers.make_cluster(topo).gpus] == ["s1"] * 3 + ["s2"] * 4
+    assert [gpu.host for gpu in job_schedulers.make_cluster(Star(2)).gpus] == ["h1", "h2"]
 
 
 def test_on_a_parking_lot_the_long_way_crosses_every_bottleneck() -> None:

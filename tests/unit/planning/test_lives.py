@@ -31,7 +31,7 @@ from testbed.models import bounds
 from testbed.models.contention import Model
 from testbed.planning import gpu_jobs
 from testbed.planning import plan as planning
-from testbed.schedulers.job import cluster_of, hosts_of
+from testbed.schedulers.job import make_cluster, map_hosts
 from testbed.traces import trace as traces
 from tests.support import runs
 from topologies.cluster import Cluster
@@ -80,12 +80,12 @@ def test_a_drawn_order_is_of_the_seed() -> None:
     [(Star(3, 4), ["h1"] * 4 + ["h2"] * 4 + ["h3"] * 4), (LeafSpine(2, 1, 1, 1, 2), ["h1"] * 2 + ["h2"] * 2), (Cluster(2, 3), ["s1"] * 2 + ["s2"] * 3)],
 )  # fmt: skip
 def test_hosts_have_as_many_gpus_as_they_say(topo: Any, servers: list[str]) -> None:
-    assert [gpu.host for gpu in cluster_of(topo, shared=True).gpus] == servers
-    assert len(hosts_of(topo, shared=True)) == len(servers)
+    assert [gpu.host for gpu in make_cluster(topo, shared=True).gpus] == servers
+    assert len(map_hosts(topo, shared=True)) == len(servers)
 
 
 def test_a_host_has_room_for_one_worker_of_a_job_that_asks_for_none() -> None:
-    assert [gpu.host for gpu in cluster_of(Star(3, 4)).gpus] == ["h1", "h2", "h3"]
+    assert [gpu.host for gpu in make_cluster(Star(3, 4)).gpus] == ["h1", "h2", "h3"]
 
 
 @pytest.mark.parametrize("topo", ["star,3,0", "leafspine,2,2,2,1,0"])
@@ -102,7 +102,7 @@ def test_one_worker_for_each_server_and_each_server_once() -> None:
 
 def test_a_server_that_comes_twice_is_entered_once() -> None:
     gpus = [Gpu("s2", 1), Gpu("s1", 0), Gpu("s2", 0)]
-    assert gpu_jobs._ring(gpus, hosts_of(Cluster(2, 2))) == ("h4", "h1")
+    assert gpu_jobs._ring(gpus, map_hosts(Cluster(2, 2))) == ("h4", "h1")
 
 
 @given(gpus=st.integers(2, 64), servers=st.integers(2, 8), size=st.integers(10_000, 10**9))

@@ -333,7 +333,7 @@ def test_best_of_is_no_worse_than_its_first_order() -> None:
 def test_random_placement_is_as_it_was() -> None:
     """Hosts of runs are drawn as ever: one shuffle by the run's seed, job by job."""
     topo = LeafSpine(2, 2, 4)
-    hosts = [gpu.host for gpu in job_schedulers.cluster_of(topo).gpus]
+    hosts = [gpu.host for gpu in job_schedulers.make_cluster(topo).gpus]
     random.Random("place 7").shuffle(hosts)
     assert place(topo, [3, 2], "random", 7) == [tuple(hosts[:3]), tuple(hosts[3:5])]
     assert shuffled.Options() == shuffled.Options(orders=1, backfill=False)
@@ -454,9 +454,9 @@ def test_cassini_places_where_jobs_fit_together() -> None:
     """Job 2 needs two servers: with job 0, whose communication leaves it room, or with job 1, which has none to leave."""
     model = Model(1e9, alpha=0)
     scores = placing.Scores([Request(0, 2, 1, 2_500_000, 0.06), Request(1, 2, 1, 5_000_000, 0.0)], model, 24)
-    assert scores.of(frozenset({0})) == 1 and scores.of(frozenset({0, 1})) < 1
+    assert scores.score(frozenset({0})) == 1 and scores.score(frozenset({0, 1})) < 1
     jobs = [Request(job, 2, 1, 2_500_000, 0.06) for job in range(2)]
-    assert placing.Scores(jobs, model, 24).of(frozenset({0, 1})) == pytest.approx(1.0), "20 of 80 ms each"
+    assert placing.Scores(jobs, model, 24).score(frozenset({0, 1})) == pytest.approx(1.0), "20 of 80 ms each"
     assert not placing.has_loop([frozenset({0, 1}), frozenset({1, 2})])
     assert placing.has_loop([frozenset({0, 1}), frozenset({1, 2}), frozenset({2, 0})])
     assert placing.has_loop([frozenset({0, 1, 2}), frozenset({1, 2})])

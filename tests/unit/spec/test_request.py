@@ -290,7 +290,7 @@ def test_one_of_your_own_is_named_by_its_file(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_jobs_cross_the_bottleneck() -> None:
-    topo, _ = links.topology_of(spec.read(None, {"jobs": 2, "workers": 3, "trace": "resnet50"}))
+    topo, _ = links.load_topology(spec.read(None, {"jobs": 2, "workers": 3, "trace": "resnet50"}))
     assert placement.place(topo, [3, 3]) == [("l1", "l2", "r1"), ("l3", "l4", "r2")]
     with pytest.raises(RequestError, match="do not fit"):
         placement.place(topo, [3] * 5)

@@ -179,9 +179,9 @@ TORCHRUN = ["torchrun", "--standalone", "--nproc-per-node", "2"]
 
 def test_the_environments_own_torchrun_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    assert record.found("torchrun") == str(Path(sys.executable).parent / "torchrun")
-    assert record.found("/some/torchrun") == "/some/torchrun" and record.found("sh") == "sh"
-    assert record.found("no-such-program") == "no-such-program"
+    assert record.find_program("torchrun") == str(Path(sys.executable).parent / "torchrun")
+    assert record.find_program("/some/torchrun") == "/some/torchrun" and record.find_program("sh") == "sh"
+    assert record.find_program("no-such-program") == "no-such-program"
     out = tmp_path / "mine.json"
     assert recorded(out, "--native-rate", "10gbit", "--", *TORCHRUN, str(DATA / "ddp.py")) == 0
     assert len([op for op in trace.load(str(out)).operations if op.bytes]) == 2
