@@ -58,4 +58,4 @@ def find(study: Study) -> list[Finding]:
 
 def _one_of_each(study: Study) -> list[Experiment]:
     """One experiment per backend; one backend alone is drawn as well, against the ideal."""
-    return list({one.runs[0].manifest.backend: one for one in study.experiments}.values())
+    return list({experiment.runs[0].manifest.backend: experiment for experiment in study.experiments}.values())

@@ -159,11 +159,13 @@ def _ahead_finding(runs: list[Run]) -> Finding:
 
 
 def _runs(study: Study) -> list[Run]:
-    found: list[Experiment] = [one for one in study.experiments if "treatment" in one.roles.values()]
-    if not found:
+    experiments: list[Experiment] = [
+        experiment for experiment in study.experiments if "treatment" in experiment.roles.values()
+    ]
+    if not experiments:
         return []
-    cc = next(cc for cc, role in found[0].roles.items() if role == "treatment")
-    return [run for run in found[0].runs_of(cc) if len(run.jobs) == 2 and "mltcp_f" in run.flows]
+    cc = next(cc for cc, role in experiments[0].roles.items() if role == "treatment")
+    return [run for run in experiments[0].runs_of(cc) if len(run.jobs) == 2 and "mltcp_f" in run.flows]
 
 
 def _iteration(axes: Any, run: Run) -> pd.DataFrame:

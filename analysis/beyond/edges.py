@@ -128,9 +128,9 @@ def _beginnings(run: Run) -> dict[str, float]:
     found = []
     for job in begun.columns:
         of = run.flows[run.flows["job"] == job].groupby("t_s")["retrans_segments"].sum()
-        others = [one for one in begun.columns if one != job]
+        others = [column for column in begun.columns if column != job]
         for at in begun[job].dropna():
-            if any(((begun[one] <= at) & (ended[one] > at)).any() for one in others):
+            if any(((begun[other] <= at) & (ended[other] > at)).any() for other in others):
                 found.append(float(np.diff(np.interp([at, at + ideal_s / 10], of.index, of))[0]))
     apart = begun.sub(begun.iloc[:, 0], axis=0)
     return {
@@ -190,5 +190,5 @@ def _ideal(study: Study, claim: str, rows: pd.DataFrame) -> Finding:
         float(means.max()), "× ideal iteration time, the worst cell, last ten iterations", log_interval(worst), len(worst),
         graded(bool(fine.all()), fine.mean() >= 0.5, alike=bool(bases.max() <= 1 + WITHIN and fine.all())),
         f"reproduced if the mean is within {WITHIN:.0%} of the ideal in every cell, partly if in half of them; judged: the worst",
-        tuple(run.path for one in study.experiments if one.path.name in own for run in one.runs),
+        tuple(run.path for experiment in study.experiments if experiment.path.name in own for run in experiment.runs),
     )  # fmt: skip

@@ -155,5 +155,5 @@ def _heat(axis: Any, gains: pd.DataFrame, column: str, top: float) -> None:
             axis.text(x, y + 0.28, "slower", ha="center", va="center", fontsize=9, fontweight="bold", color=colour)
             axis.add_patch(Rectangle((x - 0.46, y - 0.46), 0.92, 0.92, fill=False, edgecolor=drawing.BASE, linewidth=3))
     axis.set_xticks(range(len(loads)), [f"{load:.0%}" for load in loads])
-    axis.set_yticks(range(len(jobs)), [str(one) for one in jobs])
+    axis.set_yticks(range(len(jobs)), [str(job) for job in jobs])
     axis.grid(visible=False)

@@ -130,8 +130,8 @@ def _accuracy(study: Study, rows: pd.DataFrame) -> Finding:
     own = phases.lossy(study)
     differences = _last(rows)
     mine = {
-        model: list(one.values())
-        for (model, system, fill), one in differences.items()
+        model: list(difference.values())
+        for (model, system, fill), difference in differences.items()
         if (system, fill) == (own, learning.FILLS[0])
     }
     if not mine:
@@ -144,8 +144,8 @@ def _accuracy(study: Study, rows: pd.DataFrame) -> Finding:
     worst = min(means, key=lambda model: means[model])
     ends = {model: equivalent(one) for model, one in mine.items()}
     said = "; ".join(
-        f"{100 * float(np.mean(list(one.values()))):+.2f} {model}, {system}, {fill}"
-        for (model, system, fill), one in differences.items()
+        f"{100 * float(np.mean(list(difference.values()))):+.2f} {model}, {system}, {fill}"
+        for (model, system, fill), difference in differences.items()
     )
     found = interval(mine[worst])
     return Finding(

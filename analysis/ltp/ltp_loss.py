@@ -55,15 +55,15 @@ def draw(study: Study, out: Path) -> list[Path]:
 def find(study: Study) -> list[Finding]:
     """The paper's sentence, the best baseline, the same over short paths, and the control without loss; accuracy is judged in `ltp-accuracy`."""
     rows = phases.table(study)
-    found: list[Cell] = []
+    cells: list[Cell] = []
     for _, cell in rows.groupby([*CELL, "loss"]):
         loss = float(cell["loss"].iloc[0])
         if phases.tcp(cell) and phases.lossy(study) in set(cell["system"]):
             one = cell.iloc[0]
             at = f"{drawing.rate(one['rate_bps'])}, {one['rtt_ms']:g} ms, {100 * loss:g} % loss" + _timeout(one, ", ")
-            found.append((at, loss, cell))
-    usual = _usual(found)
-    fair = [one for one in found if usual <= set(phases.tcp(one[2]))]
+            cells.append((at, loss, cell))
+    usual = _usual(cells)
+    fair = [one for one in cells if usual <= set(phases.tcp(one[2]))]
     best = [one for one in fair if one[1] > 0]
     return [
         _most(study, best),
@@ -135,7 +135,7 @@ def _best(study: Study, claim: str, cells: list[Cell]) -> Finding:
         return not_measured(claim, SOURCES[claim], "no such path with losses was run")
     ratios = {at: phases.speed_ups(cell, base, phases.lossy(study)) for at, (base, cell) in gains.items()}
     said = [_beside(study, base, at, cell) for at, (base, cell) in gains.items()]
-    sure = [ratio_ends(one)[0] > 1 + ALIKE for one in ratios.values()]
+    sure = [ratio_ends(ratio)[0] > 1 + ALIKE for ratio in ratios.values()]
     most = max(ratios, key=lambda at: geometric_mean(ratios[at]))
     return Finding(
         claim, SOURCES[claim], "; ".join(said),
@@ -164,7 +164,7 @@ def _none(study: Study, cells: list[Cell]) -> Finding:
     if not gains:
         return not_measured(NONE, SOURCES[NONE], "no path without losses was run")
     ratios = {at: phases.speed_ups(cell, base, phases.lossy(study)) for at, (base, cell) in gains.items()}
-    fine = [geometric_mean(one) >= 1 - WITHIN for one in ratios.values()]
+    fine = [geometric_mean(ratio) >= 1 - WITHIN for ratio in ratios.values()]
     least = min(ratios, key=lambda at: geometric_mean(ratios[at]))
     return Finding(
         NONE, SOURCES[NONE],

@@ -206,14 +206,14 @@ Pair = tuple[float, float, list[float]]  # what is missing of the two, and their
 
 def _pairs(rows: pd.DataFrame, behind: str) -> list[Pair]:
     """Of each training and that with ``behind`` behind its name: the rounds of this ÷ of that."""
-    found = []
+    pairs = []
     for name, mine in rows.groupby("training", sort=False):
         other = rows[rows["training"] == f"{name}{behind}"].set_index("seed")
         own = mine.set_index("seed")
         if seeds := sorted(set(own.index) & set(other.index)):
             values = [_ended(other.loc[seed, "ratio"]) / _ended(own.loc[seed, "ratio"]) for seed in seeds]
-            found.append((float(own["missing"].mean()), float(other["missing"].mean()), values))
-    return found
+            pairs.append((float(own["missing"].mean()), float(other["missing"].mean()), values))
+    return pairs
 
 
 def _format_pairs(pairs: list[Pair]) -> str:

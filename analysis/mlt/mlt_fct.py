@@ -189,8 +189,8 @@ def _against_bands(rows: pd.DataFrame, paths: tuple[Path, ...]) -> Finding:
 def _mlt(rows: pd.DataFrame) -> pd.DataFrame:
     """Of MLT as it is by default, which the experiment lists first."""
     ours = rows[~rows["tcp"]]
-    found: pd.DataFrame = ours[ours["system"] == ours["system"].iloc[0]]
-    return found
+    table: pd.DataFrame = ours[ours["system"] == ours["system"].iloc[0]]
+    return table
 
 
 def _solved(rows: pd.DataFrame, paths: tuple[Path, ...]) -> Finding:

@@ -108,27 +108,27 @@ def find(study: Study) -> list[Finding]:
         for name, values in gains.items()
     )
     words = f"tail with the smallest messages ÷ uncompressed: {said}"
-    found = []
+    findings = []
     if len(dropping) < 2:
-        found.append(not_measured(TIMEOUT, SOURCES[TIMEOUT], f"TCP was not run with two least timeouts; {words}"))
+        findings.append(not_measured(TIMEOUT, SOURCES[TIMEOUT], f"TCP was not run with two least timeouts; {words}"))
     else:
         short, long = dropping[0], dropping[-1]
         ratios = [b / a for a, b in zip(tcp[short], tcp[long], strict=True)]
-        found.append(Finding(
+        findings.append(Finding(
             TIMEOUT, SOURCES[TIMEOUT], words, geometric_mean(ratios), f"× as much is left of the tail under {long} as under {short}", log_interval(ratios), len(ratios),
             graded(ratio_ends(ratios)[0] > 1, geometric_mean(ratios) > 1.001),
             "reproduced if surely more is left with the longest least timeout than with the shortest, partly if in the mean", study.paths,
         ))  # fmt: skip
     if not own or not tcp:
-        return [*found, not_measured(MLT, SOURCES[MLT], "MLT was not run beside TCP")]
+        return [*findings, not_measured(MLT, SOURCES[MLT], "MLT was not run beside TCP")]
     best = min(tcp, key=lambda name: geometric_mean(tcp[name]))
     ratios = [b / a for a, b in zip(gains[own[0]], tcp[best], strict=True)]
-    found.append(Finding(
+    findings.append(Finding(
         MLT, SOURCES[MLT], words, geometric_mean(ratios), f"× as much is left of the tail under {best}, the best TCP", log_interval(ratios), len(ratios),
         graded(ratio_ends(ratios)[0] > 1, geometric_mean(ratios) > 1.001),
         "reproduced if surely less is left than under the best TCP, partly if in the mean", study.paths,
     ))  # fmt: skip
-    return found
+    return findings
 
 
 def _gains(rows: pd.DataFrame) -> dict[str, list[float]]:

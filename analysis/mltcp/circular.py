@@ -73,7 +73,7 @@ def _interleaves(experiment: Experiment, pair: tuple[str, str]) -> Finding:
     table = observed.table(Study(ID, (experiment,), ()))
     gains = observed.ratios(table, *pair, "settled")
     at = {cc: [measured.interleaved_at(experiment, run) for run in experiment.runs_of(cc)] for cc in pair}
-    reached = {cc: [one for one in values if np.isfinite(one)] for cc, values in at.items()}
+    reached = {cc: [value for value in values if np.isfinite(value)] for cc, values in at.items()}
     settled = {cc: observed.with_interval(list(table[table["cc"] == cc]["settled"])) for cc in pair}
     timeouts = {cc: table[table["cc"] == cc]["timeouts"].mean() for cc in pair}
     base, mltcp = pair

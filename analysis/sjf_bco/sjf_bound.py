@@ -136,12 +136,12 @@ def _bound(setting: Setting) -> int:
 
 def _describe_jobs(setting: Setting) -> str:
     """Which jobs those of a given list are."""
-    return f"jobs of one GPU and {', '.join(f'{one:g}' for one in setting.seconds)} s on two GPUs"
+    return f"jobs of one GPU and {', '.join(f'{second:g}' for second in setting.seconds)} s on two GPUs"
 
 
 def _made(computed: Schedules, setting: Setting) -> str:
     """What came of it: ``7 s, where 6 s are possible``."""
     rows = computed.table[(computed.table["setting"] == setting.name) & (computed.table["scheduler"] == OPTIMUM)]
     optimum = float(rows["makespan_s"].iloc[0])
-    spans = np.unique([float(one.iloc[0]) * optimum for one in _ratios(computed, setting).values()])
+    spans = np.unique([float(ratio.iloc[0]) * optimum for ratio in _ratios(computed, setting).values()])
     return f"{' or '.join(f'{span:g}' for span in spans)} s, where {optimum:g} s are possible"

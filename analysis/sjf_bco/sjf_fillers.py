@@ -44,8 +44,8 @@ def draw(study: Study, out: Path) -> list[Path]:
     """Write ``sjf-fillers.{png,pdf,csv}``; the data: a row for each schedule."""
     computed = schedules.require_schedules(study)
     usual = _usual(computed)
-    names = list(dict.fromkeys(_label(one, base) for base in usual for one in _rows(computed, base)))
-    filled = sum(_is_filled(one) for one in _others(computed, usual[0]))
+    names = list(dict.fromkeys(_label(row, base) for base in usual for row in _rows(computed, base)))
+    filled = sum(_is_filled(other) for other in _others(computed, usual[0]))
     figure, axes = style.new_figure(
         1, len(usual), figsize=(4.4 * len(usual) + 2.4, 0.31 * len(names) + 1.4), sharex=True, sharey=True
     )
@@ -90,7 +90,7 @@ def _judge(study: Study, claim: str, *, filled: bool) -> schedules.Judge:
 
     def judged(base: Setting) -> Finding:
         computed = schedules.require_schedules(study)
-        others = [one for one in _others(computed, base) if _is_filled(one) == filled]
+        others = [other for other in _others(computed, base) if _is_filled(other) == filled]
         return _place(computed, claim, base, others)
 
     return judged
@@ -141,14 +141,18 @@ def _against_best(table: pd.DataFrame, setting: Setting, what: str = "makespan_s
 def _usual(computed: Schedules) -> list[Setting]:
     """The settings in which everything is filled in as by default."""
     return [
-        one for one in schedules.settings(computed) if one == Setting(name=one.name, ratio=one.ratio, most=one.most)
+        setting
+        for setting in schedules.settings(computed)
+        if setting == Setting(name=setting.name, ratio=setting.ratio, most=setting.most)
     ]
 
 
 def _others(computed: Schedules, base: Setting) -> list[Setting]:
     """Those with as much communication as ``base``, and something filled in otherwise."""
     return [
-        one for one in schedules.settings(computed) if one != base and (one.ratio, one.most) == (base.ratio, base.most)
+        setting
+        for setting in schedules.settings(computed)
+        if setting != base and (setting.ratio, setting.most) == (base.ratio, base.most)
     ]
 
 

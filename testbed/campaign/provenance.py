@@ -97,7 +97,10 @@ def _files(then: Provenance, now: Provenance) -> list[tuple[str, str, str]]:
         topologies = [
             {} if one.topology_sha256 is None else {"of the topology": one.topology_sha256} for one in (then, now)
         ]
-        both = [{**one, **made.congestion_control_sha256} for one, made in zip(topologies, (then, now), strict=True)]
+        both = [
+            {**topology, **made.congestion_control_sha256}
+            for topology, made in zip(topologies, (then, now), strict=True)
+        ]
     names = sorted({*both[0], *both[1]})
     found = [(name, *(one.get(name, "none")[:12] for one in both)) for name in names]
     return [(name, before, after) for name, before, after in found if before != after]

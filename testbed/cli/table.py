@@ -49,16 +49,16 @@ def closing_table(summary: Summary) -> Sheet:
 
 def legend(summary: Summary) -> Iterator[str]:
     """What the tables' words mean, a line each, as far as they stand in them."""
-    if any(isinstance(one, Interleaved | NotInterleaved) for row in summary.results for one in row.findings):
+    if any(isinstance(finding, Interleaved | NotInterleaved) for row in summary.results for finding in row.findings):
         needed = interleaved_needs(summary.results[0].iterations)
         yield (
             "interleaved = from this iteration on, every job stays within 5 % of its isolated time, up to the end of the run and for at "
             f"least {count(needed, 'iteration')}"
             + ("; the median, and in how many seeds" if _seeds(summary) > 1 else "")
         )
-    elif any(isinstance(one, InterleavingUnknown) for row in summary.results for one in row.findings):
+    elif any(isinstance(finding, InterleavingUnknown) for row in summary.results for finding in row.findings):
         yield "interleaved = unknown: no isolated time was measured (--isolated-runs)"
-    if any(isinstance(one, Active) and one.at for row in summary.results for one in row.findings):
+    if any(isinstance(finding, Active) and finding.at for row in summary.results for finding in row.findings):
         yield "p99 includes the iterations before MLTCP is active"
     if (found := next((row.schedule for row in summary.results if row.schedule is not None), None)) is not None:
         alone = "measured in isolation" if found.alone == "measured" else "the ideal"

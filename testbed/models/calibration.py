@@ -45,7 +45,7 @@ class Fit:
 
     def error(self, cells: Sequence[Cell]) -> float:
         """How far it is off, as a share of what was measured, in the mean."""
-        return float(np.mean([abs(self.slowdown(one.p, one.ratio) / one.slowdown - 1) for one in cells]))
+        return float(np.mean([abs(self.slowdown(cell.p, cell.ratio) / cell.slowdown - 1) for cell in cells]))
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def fitted(took: Sequence[Took]) -> Iterator[Halves]:
         crowds = [one for one in own if one.p > 1 and (one.servers, one.ratio) in alone]
         held = _held_out(crowds)
         kept, out = (
-            [Cell(one.p, one.ratio, one.stretch / alone[one.servers, one.ratio].stretch) for one in crowds if (one in held) == wanted]
+            [Cell(crowd.p, crowd.ratio, crowd.stretch / alone[crowd.servers, crowd.ratio].stretch) for crowd in crowds if (crowd in held) == wanted]
             for wanted in (False, True)
         )  # fmt: skip
         if not kept or not out:
@@ -115,8 +115,8 @@ def fitted(took: Sequence[Took]) -> Iterator[Halves]:
 
 def _held_out(crowds: Sequence[Took]) -> list[Took]:
     """Like the black squares of a chessboard over p, ratio and servers."""
-    axes = [sorted({key(one) for one in crowds}) for key in _AXES]
-    return [one for one in crowds if sum(axis.index(key(one)) for axis, key in zip(axes, _AXES, strict=True)) % 2]
+    axes = [sorted({key(crowd) for crowd in crowds}) for key in _AXES]
+    return [crowd for crowd in crowds if sum(axis.index(key(crowd)) for axis, key in zip(axes, _AXES, strict=True)) % 2]
 
 
 _AXES: tuple[Callable[[Took], float], ...] = (lambda one: one.p, lambda one: one.ratio, lambda one: one.servers)
@@ -130,7 +130,7 @@ def _overhead_s(alone: Sequence[Took]) -> float:
 def fit(cells: Sequence[Cell]) -> Fit:
     """The constants with the least squares of relative errors, on a grid: α from 0 to 10, ξ1 from 0 to 1."""
     alpha, xi1 = np.meshgrid(ALPHAS, XI1S, indexing="ij")
-    errors = sum((_slowdown(alpha, xi1, one.p, one.ratio) / one.slowdown - 1) ** 2 for one in cells)
+    errors = sum((_slowdown(alpha, xi1, cell.p, cell.ratio) / cell.slowdown - 1) ** 2 for cell in cells)
     best = np.unravel_index(int(np.argmin(errors)), alpha.shape)
     return Fit(float(alpha[best]), float(xi1[best]))
 

@@ -67,8 +67,12 @@ def angles(text: str) -> int:
 
 def demand(phases: Sequence[Phase], capacity_bps: float, iteration_s: float, times: int, count: int) -> Load:
     """A job that is ``times`` times on the circle: its mean demand on each of ``count`` arcs ÷ capacity."""
-    corners = sorted({0.0, iteration_s, *(min(t, iteration_s) for one in phases for t in (one.start_s, one.end_s))})
-    rates = [sum(one.bps for one in phases if one.start_s <= t < one.end_s) / capacity_bps for t in corners[:-1]]
+    corners = sorted(
+        {0.0, iteration_s, *(min(t, iteration_s) for phase in phases for t in (phase.start_s, phase.end_s))}
+    )
+    rates = [
+        sum(phase.bps for phase in phases if phase.start_s <= t < phase.end_s) / capacity_bps for t in corners[:-1]
+    ]
     volume = np.concatenate([[0.0], np.cumsum(np.diff(corners) * rates)])
     edges = np.linspace(0, times * iteration_s, count + 1)
     whole, rest = np.divmod(edges, iteration_s)

@@ -347,7 +347,7 @@ def assignments(ran: Sequence[Ran], trials: int = 1) -> Assignments:
 def follow(assigned: Assignments, requests: Sequence[Request], servers: Servers) -> tuple[list[Request], Policy]:
     """The requests and the policy that carry out a schedule; a job that starts `At` a time arrives no earlier."""
     numbers = {gpu: number for number, gpu in enumerate(servers.gpus)}
-    given = {one.job: one for one in assigned.jobs}
+    given = {job.job: job for job in assigned.jobs}
     own = [given[request.job] for request in requests]
     stints = any(one.stints for one in own)
     return [

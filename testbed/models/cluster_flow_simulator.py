@@ -95,14 +95,14 @@ def simulate(
     rates = network.capacity
     longest = network.longest
     asked = [
-        FlowJob((Node(one.compute_s), Node(1.0, (0,), ())), force=force, mltcp_active_from=mltcp_active_from)
-        for one in requests
+        FlowJob((Node(request.compute_s), Node(1.0, (0,), ())), force=force, mltcp_active_from=mltcp_active_from)
+        for request in requests
     ]
-    places = [count for one in requests for count in (0, longest * one.gpus if one.gpus > 1 else 0)]
+    places = [count for request in requests for count in (0, longest * request.gpus if request.gpus > 1 else 0)]
     loop = Loop(asked, rates, keep=False, wait=True, places=places, batch_s=batch_s, say=say)
-    loop.state.wanted[:] = [one.iterations for one in requests]
+    loop.state.wanted[:] = [request.iterations for request in requests]
     state = State(servers, requests, 0.0, [], {}, np.ones(len(servers.gpus), dtype=bool), servers.sizes.copy(), {}, {})
-    arrivals = sorted(((one.arrival_s, number) for number, one in enumerate(requests)), reverse=True)
+    arrivals = sorted(((request.arrival_s, number) for number, request in enumerate(requests)), reverse=True)
     draw = random.Random(f"paths {seed}")
     gpus: dict[int, np.ndarray] = {}
     starts, ends, alone = dict[int, float](), dict[int, float](), np.ones(len(requests))
@@ -148,9 +148,9 @@ def simulate(
     counts = np.bincount(of, minlength=len(requests))
     sums = np.bincount(of, times, minlength=len(requests))
     jobs = tuple(
-        Came(one, starts.get(number), ends.get(number), int(counts[number]), float(sums[number] / max(1, counts[number])), float(alone[number]),
+        Came(request, starts.get(number), ends.get(number), int(counts[number]), float(sums[number] / max(1, counts[number])), float(alone[number]),
              on.get(number, ()), crossed.get(number, ()))
-        for number, one in enumerate(requests)
+        for number, request in enumerate(requests)
     )  # fmt: skip
     return Flowed(jobs, times, times / alone[of], state.now_s, int(loop.state.counts[3]))
 

@@ -46,8 +46,8 @@ class Compressed:
         self.owed: list[Array] = []
 
     def __call__(self, gradients: Sequence[Array], holes: Sequence[Holes]) -> Array:
-        owed = self.owed or [np.zeros_like(one) for one in gradients]
-        wanted = [one + left for one, left in zip(gradients, owed, strict=True)]
+        owed = self.owed or [np.zeros_like(gradient) for gradient in gradients]
+        wanted = [gradient + left for gradient, left in zip(gradients, owed, strict=True)]
         sent = [self.compression(one) for one in wanted]
         self.owed = [one - gone for one, gone in zip(wanted, sent, strict=True)]
         return gathered(sent, holes, [], "zero")

@@ -68,7 +68,7 @@ class Dropped:
         self._draw = np.random.default_rng(self.seed)
 
     def __call__(self, gradients: Sequence[Array], _holes: Sequence[Holes]) -> Array:
-        return gathered(gradients, [self._lost(one) for one in gradients], [], "zero")
+        return gathered(gradients, [self._lost(gradient) for gradient in gradients], [], "zero")
 
     def _lost(self, gradient: Array) -> Holes:
         numbers = PACKET_BYTES // ELEMENT

@@ -129,7 +129,7 @@ def _idle(ran: Sequence[Ran], count: int, lasts: float, iteration_s: IterationTi
         until = following[0] if following else lasts
         cause = "no_job" if not wants else "waiting" if wants[0] <= free else "fragment"
         sums[cause] += free * (until - at)
-    before = count * min((one[0] for one in events), default=lasts)
+    before = count * min((event[0] for event in events), default=lasts)
     return Idle(
         sums["fragment"] / HOUR_S, sums["waiting"] / HOUR_S, slowed / HOUR_S, (sums["no_job"] + before) / HOUR_S
     )

@@ -21,13 +21,13 @@ def jobs(seed: int, ratio: float, sizes: dict[int, int] | None = None) -> list[R
     draw = random.Random(f"published jobs {seed}")
     gpus = [size for size, count in (sizes or SIZES).items() for _ in range(count)]
     draw.shuffle(gpus)
-    found = []
+    requests = []
     for job, wanted in enumerate(gpus):
         iterations, compute_s = 0, 0.0
         while not 50 <= iterations * compute_s <= 300:
             iterations, compute_s = draw.randint(1000, 6000), draw.uniform(0.01, 0.05)
-        found.append(Request(job, wanted, iterations, round(ratio * compute_s * RATE_BPS / 16), compute_s))
-    return found
+        requests.append(Request(job, wanted, iterations, round(ratio * compute_s * RATE_BPS / 16), compute_s))
+    return requests
 
 
 def servers(seed: int, count: int, largest: int = 32) -> tuple[Gpu, ...]:

@@ -27,7 +27,11 @@ def mark(link: socket.socket, band: int) -> None:
 
 def band(thresholds: Sequence[int], sent: int, left: int, *, falls: bool) -> int:
     """Where one is that has ``sent`` so many bytes and has so many ``left``; thresholds as `Bands` has them."""
-    return sum(sent < one for one in thresholds) if falls else sum(left <= one for one in thresholds)
+    return (
+        sum(sent < threshold for threshold in thresholds)
+        if falls
+        else sum(left <= threshold for threshold in thresholds)
+    )
 
 
 @dataclass(frozen=True)
@@ -56,8 +60,8 @@ class ByBand:
         return self.levels[0].counters(peer)
 
     def end(self, reason: str, gone: int | None = None) -> None:
-        for one in self.levels:
-            one.end(reason, gone)
+        for level in self.levels:
+            level.end(reason, gone)
 
 
 class Bands:

@@ -24,11 +24,11 @@ def fit_exponent(run: Run) -> float | None:
 
 def busiest(run: Run) -> dict[int, pd.DataFrame]:
     """Each job's flow that carries most."""
-    found = {}
+    tables = {}
     for job, rows in run.flows.groupby("job"):
         flows = [flow for _, flow in rows.groupby(["worker", "flow"])]
-        found[int(str(job))] = max(flows, key=lambda flow: float(flow["bytes_acked"].max()))
-    return found
+        tables[int(str(job))] = max(flows, key=lambda flow: float(flow["bytes_acked"].max()))
+    return tables
 
 
 def together(run: Run) -> pd.DataFrame:

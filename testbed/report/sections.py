@@ -27,7 +27,7 @@ class Section:
     @property
     def every_run(self) -> list[Run]:
         """The runs behind it, those of jobs alone included."""
-        return [run for one in self.study.experiments for run in (*one.runs, *one.alone.values())]
+        return [run for experiment in self.study.experiments for run in (*experiment.runs, *experiment.alone.values())]
 
     @property
     def wall_s(self) -> float:

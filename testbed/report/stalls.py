@@ -16,7 +16,7 @@ KINDS = {
 def describe_stalls(runs: Iterable[Path]) -> str:
     """What the runs of a claim have recorded, summed; older ones have not."""
     manifests = [load_run(path).manifest for path in runs]
-    recorded = [one.measured.tcp for one in manifests if one.measured.tcp is not None]
+    recorded = [manifest.measured.tcp for manifest in manifests if manifest.measured.tcp is not None]
     if not recorded:
         return "not recorded"
     said = ", ".join(f"{sum(counts.get(kind, 0) for counts in recorded)} {name}" for kind, name in KINDS.items())

@@ -157,13 +157,13 @@ class Instance:
         return float(np.max(worst[best > 0] / best[best > 0], initial=1.0))
 
     def _estimates_s(self, rho: str) -> npt.NDArray[np.float64]:
-        return np.array([estimate_s(one, self.servers, self.model, rho) for one in self.requests])
+        return np.array([estimate_s(request, self.servers, self.model, rho) for request in self.requests])
 
     def lowest_s(self) -> float:
         """No θ below this lets every job in: the longest job, and all work spread evenly."""
         if not len(self.requests):
             return 0.0
-        work = sum(one.gpus * took for one, took in zip(self.requests, self.estimates_s, strict=True))
+        work = sum(request.gpus * took for request, took in zip(self.requests, self.estimates_s, strict=True))
         return float(max(self.estimates_s.max(), work / len(self.servers.gpus)))
 
     def thetas(self, limits: Limits) -> list[float]:

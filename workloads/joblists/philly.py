@@ -54,7 +54,7 @@ def read(text: str, path: Path, omitted: Omissions) -> list[Logged]:
     except (msgspec.DecodeError, RecursionError) as error:
         raise RequestError(f"it is no Philly job log: {error}") from error
     rows.check_count(len(entries))
-    return logged(((f"job {number}", one) for number, one in enumerate(entries)), _read, omitted)
+    return logged(((f"job {number}", entry) for number, entry in enumerate(entries)), _read, omitted)
 
 
 def _read(entry: msgspec.Raw) -> Logged:

@@ -28,23 +28,23 @@ def recognises(head: str, path: Path) -> bool:
 
 def read(text: str, path: Path, omitted: Omissions) -> list[Request]:
     """Row by row; ``arrival_s`` may be missing. Raises `RequestError` that names the bad rows."""
-    found: dict[int, Request] = {}
+    requests: dict[int, Request] = {}
     bad = []
     for where, row in _toml(text) if path.suffix == ".toml" else _csv(text):
         try:
             request = _request(row)
-            if request.job in found:
+            if request.job in requests:
                 raise RowError("another row has the same job number", request.job)
-            found[request.job] = request
+            requests[request.job] = request
         except RowError as error:
             bad.append(f"{where}: {error}")
     if bad:
         more = f" And {len(bad) - NAMED} more." if len(bad) > NAMED else ""
         raise RequestError(
-            f"{len(bad)} of {len(found) + len(bad)} rows cannot be read. {'. '.join(bad[:NAMED])}.{more} "
+            f"{len(bad)} of {len(requests) + len(bad)} rows cannot be read. {'. '.join(bad[:NAMED])}.{more} "
             f"A row has {', '.join(COLUMNS)}. Correct these rows, or remove them."
         )
-    return list(found.values())
+    return list(requests.values())
 
 
 def _csv(text: str) -> Iterator[tuple[str, Any]]:

@@ -64,15 +64,15 @@ def _loads_and_times(
     if len(known) < len(periods):
         return (), (), ()
     needs = bottleneck.needs(run, pd.Series(known, index=[job.job for job in run.jobs]))
-    found: dict[frozenset[str], OfferedLoad] = {}
+    offered_loads: dict[frozenset[str], OfferedLoad] = {}
     for link, share in needs.items():
         both = frozenset(link.split("-"))  # directions of one link are one bottleneck
-        if both not in found or share > found[both].share:
-            found[both] = OfferedLoad(link, bottleneck.rate_bps(run, link), share)
+        if both not in offered_loads or share > offered_loads[both].share:
+            offered_loads[both] = OfferedLoad(link, bottleneck.rate_bps(run, link), share)
     phases = tuple(
         max(0.0, job.ideal_s - job.compute_ns / 1e9) for job in run.jobs if job.ideal_s is not None and job.operations
     )
-    loads = tuple(sorted(found.values(), key=lambda load: -load.share))
+    loads = tuple(sorted(offered_loads.values(), key=lambda load: -load.share))
     return loads, tuple(known), phases if len(phases) == len(run.jobs) else ()
 
 

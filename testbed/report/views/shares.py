@@ -50,7 +50,7 @@ def draw(experiment: Experiment, out: Path) -> list[Path]:
 
 def _row(run: Run) -> dict[str, Any] | None:
     factors = [run.constants(job.cc.spec) for job in run.jobs]
-    if len(factors) != 2 or any(one.get("slope") != 0 for one in factors):
+    if len(factors) != 2 or any(factor.get("slope") != 0 for factor in factors):
         return None
     carried = metrics.carried(run.flows)
     if len(carried) < 2 or not carried.all():  # too few samples to tell

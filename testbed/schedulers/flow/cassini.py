@@ -123,7 +123,7 @@ def _fit(on_circle: Mapping[int, tuple[Demand, float, int]], links: Mapping[str,
         for job, period_s, times in on_circle.values()
     ]
     best = circle.fit(demands, [-(-angles * common // times) for _, _, times in on_circle.values()])
-    total = np.sum([circle.turn(one, by) for one, by in zip(demands, best.rotations, strict=True)], axis=0)
+    total = np.sum([circle.turn(demand, by) for demand, by in zip(demands, best.rotations, strict=True)], axis=0)
     turned = dict(zip(on_circle, best.rotations, strict=True))
     return _Fitted(
         {link: round(circle.score(row), 9) for link, row in zip(links, total, strict=True)},

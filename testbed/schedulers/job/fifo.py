@@ -41,7 +41,8 @@ class _Policy:
     def __init__(self, instance: search.Instance, *, backfill: bool) -> None:
         self._requests, self._estimates_s, self._backfill = instance.requests, instance.estimates_s, backfill
         arrival = [
-            (slotted(one.arrival_s, instance.model.slot_s), number) for number, one in enumerate(instance.requests)
+            (slotted(request.arrival_s, instance.model.slot_s), number)
+            for number, request in enumerate(instance.requests)
         ]
         self._line = Line([number for _, number in sorted(arrival)], instance.requests)
         self._lasts = {size: Least(len(group.numbers)) for size, group in self._line.groups.items()}

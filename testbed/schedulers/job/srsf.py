@@ -48,7 +48,7 @@ class _Policy:
 
     def __init__(self, instance: search.Instance, law: Contended, share: str) -> None:
         self._instance, self._law, self._share = instance, law, share
-        service = [took * one.gpus for took, one in zip(instance.estimates_s, instance.requests, strict=True)]
+        service = [took * request.gpus for took, request in zip(instance.estimates_s, instance.requests, strict=True)]
         order = sorted(range(len(instance.requests)), key=service.__getitem__)
         self._line = Line(order, instance.requests)
         self._paces: dict[tuple[int, int], _Paces] = {}
@@ -111,12 +111,12 @@ class _Paces:
 
     def __init__(self, instance: search.Instance, group: Group, spans: int) -> None:
         model, requests = instance.model, [instance.requests[number] for number in group.numbers]
-        alone = [model.iteration_s(one, spans) for one in requests]
-        self.new_s = np.array([one.iterations * own for one, own in zip(requests, alone, strict=True)])
+        alone = [model.iteration_s(request, spans) for request in requests]
+        self.new_s = np.array([request.iterations * own for request, own in zip(requests, alone, strict=True)])
         self.slower = np.array(
             [
-                model.iteration_s(one, spans, 2) / own if took else 1.0
-                for one, own, took in zip(requests, alone, self.new_s, strict=True)
+                model.iteration_s(request, spans, 2) / own if took else 1.0
+                for request, own, took in zip(requests, alone, self.new_s, strict=True)
             ]
         )
         starts = range(0, len(requests), CHUNK)
