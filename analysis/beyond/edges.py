@@ -91,7 +91,7 @@ def _mechanism(figure: Any, study: Study, table: pd.DataFrame) -> None:
         axis.set_ylabel(label)
     axes[0, 0].legend(fontsize=8, ncols=2)
     link = experiment.runs[0].plan.link
-    queue_ms, marks = link.buffer_bytes * 8e3 / link.rate_bps, "marks" if link.marking else "drops"
+    queue_ms, marks = link.buffer_bytes * 8e3 / link.rate_bps, "marks" if link.ecn_threshold else "drops"
     figure.suptitle(
         f"Where MLTCP gains least or harms most: {drawing.rate(link.rate_bps)}, queue of {queue_ms:.2g} ms that {marks}, least timeout {experiment.runs[0].plan.rto_min_ms:g} ms"
     )
@@ -107,7 +107,7 @@ def _row(experiment: Experiment, run: Run) -> dict[str, object]:
     link, control = run.plan.link, run.plan.system.congestion[0]
     return {
         "experiment": experiment.path.name, "cc": run.system, "role": run.role, "base": control.base or control.name, "seed": run.seed,
-        "rate_bps": link.rate_bps, "buffer_ms": round(link.buffer_bytes * 8e3 / link.rate_bps, 2), "marks": link.marking is not None,
+        "rate_bps": link.rate_bps, "buffer_ms": round(link.buffer_bytes * 8e3 / link.rate_bps, 2), "marks": link.ecn_threshold is not None,
         "rto_ms": run.plan.rto_min_ms,
         "last": float(observed.relative_times(experiment, run).tail(LAST).to_numpy().mean()),
         "timeouts": run.manifest.measured.counters.tcp_timeouts,

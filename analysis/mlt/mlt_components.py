@@ -308,7 +308,7 @@ def _table(study: Study) -> pd.DataFrame:
 def _row(run: Run) -> dict[str, Any]:
     return {
         "system": run.system, "role": run.role, "part": _part(run), "seed": run.seed, "rto_ms": run.plan.rto_min_ms,
-        "marks_bytes": 0 if (marking := run.plan.link.marking) is None else marking.min_bytes,
+        "marks_bytes": 0 if (threshold := run.plan.link.ecn_threshold) is None else threshold.min_bytes,
         "iteration_s": phases.settled_s(run), "delivered": phases.delivered(run), "dropped": phases.dropped(run),
         "reordered": sum((run.manifest.measured.tcp or {}).get(name, 0) for name in ("TCPSACKReorder", "TCPRenoReorder", "TCPTSReorder")),
     }  # fmt: skip

@@ -117,7 +117,7 @@ def find(
             backend.limits.check(what, count, plan.experiment)
     # One plan of each kind, as far as backends may be able to run one and not another.
     kinds = {
-        (plan.system.label, tuple(cc.spec for cc in plan.ccs), bool(plan.wires), bool(plan.events), plan.rto_min_us is None, any(link.marking for link in plan.bottlenecks.values()),
+        (plan.system.label, tuple(cc.spec for cc in plan.ccs), bool(plan.wires), bool(plan.events), plan.rto_min_us is None, any(link.ecn_threshold for link in plan.bottlenecks.values()),
          any(link.bands > 1 or link.acks_first or link.control for link in plan.bottlenecks.values()), plan.topology,
          any(link.selective for link in plan.bottlenecks.values()), tuple(job.program for job in plan.jobs)): plan
         for plan in plans

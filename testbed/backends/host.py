@@ -68,7 +68,7 @@ class Host:
             native.build()
         can = features.probe()
         changes(plan, can)
-        if any(link.marking for link in plan.bottlenecks.values()) and not can.red:
+        if any(link.ecn_threshold for link in plan.bottlenecks.values()) and not can.red:
             classifier.check()
 
     def identity(self) -> None:

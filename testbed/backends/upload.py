@@ -70,7 +70,7 @@ def files(plan: Plan) -> dict[str, bytes]:
     for own, name in own_files.names(plan, "own/content").items():
         found[name] = Path(own).read_bytes()
     programs = [source for source in map(catalogue.program, plan.ccs) if source is not None]
-    if any(link.marking for link in plan.bottlenecks.values()):
+    if any(link.ecn_threshold for link in plan.bottlenecks.values()):
         programs.append(classifier.PROGRAM)
     for source in programs:
         found |= {f"cache/mltcp/{name}": content for name, content in bpf.compile_for_others(source).items()}

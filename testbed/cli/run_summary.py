@@ -150,8 +150,8 @@ def link(found: Link, *, computed: bool) -> str:
     """One bottleneck: a model of flows has its rate alone."""
     if computed:
         return f"{rate_text(found.rate_bps)}, shared by flows without queues or packets"
-    if found.marking is not None:
-        low, high = found.marking.min_bytes, found.marking.max_bytes
+    if found.ecn_threshold is not None:
+        low, high = found.ecn_threshold.min_bytes, found.ecn_threshold.max_bytes
         when = f"ECN marking above {size_text(low)}" + (f", all above {size_text(high)}" if high != low else "")
     elif found.selective:
         when = "drops what may be dropped above " + ", ".join(size_text(each.min_bytes) for each in found.selective)

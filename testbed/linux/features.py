@@ -56,7 +56,7 @@ def running() -> Features:
 
 
 def confirm(features: Features) -> None:
-    """Raises `MachineError` if the kernel has no RED after all, without which marking would be another.
+    """Raises `MachineError` if the kernel has no RED after all, without which ECN marks would be others.
 
     Called at one place in a run: the namespace it tries in draws random numbers, too.
     """

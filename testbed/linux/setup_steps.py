@@ -14,7 +14,7 @@ from mininet.topo import Topo
 from testbed import networks
 from testbed.congestion import catalogue
 from testbed.core.errors import MachineError, RequestError
-from testbed.core.runs.plan import CongestionControl, JobPlan, Link, Marking, Plan, Sender
+from testbed.core.runs.plan import CongestionControl, EcnThreshold, JobPlan, Link, Plan, Sender
 from testbed.core.text import quoted
 from testbed.linux.features import HASH_SEED, RTO_MIN_US, Features
 from testbed.linux.kernel import DEFAULT, Addressing, mac
@@ -141,7 +141,7 @@ def settings(steps: Iterable[Step], stage: Stage) -> list[Change]:
 
 
 def _check(plan: Plan, features: Features) -> None:
-    marking = any(link.marking for link in plan.bottlenecks.values())
+    uses_ecn = any(link.ecn_threshold for link in plan.bottlenecks.values())
     several = any(link.acks_first or link.control or link.bands > 1 for link in plan.bottlenecks.values())
     selective = any(link.selective for link in plan.bottlenecks.values())
     for job in plan.jobs:
@@ -181,12 +181,12 @@ def _check(plan: Plan, features: Features) -> None:
             "bands that drop what cannot be marked need --on uml: this machine's kernel has no queueing discipline RED "
             "(CONFIG_NET_SCH_RED), and the phantom queue that marks instead drops nothing."
         )
-    if marking and not features.red and any(link.bands > 1 for link in plan.bottlenecks.values()):
+    if uses_ecn and not features.red and any(link.bands > 1 for link in plan.bottlenecks.values()):
         raise MachineError(
             "bands of priority that mark (--ecn) need --on uml: this machine's kernel has no RED "
             "(CONFIG_NET_SCH_RED). Use --ecn off."
         )
-    if marking and not features.red and any(event.rate_bps is not None for event in plan.events):
+    if uses_ecn and not features.red and any(event.rate_bps is not None for event in plan.events):
         raise MachineError(
             "an event that changes the rate of a link that marks (--ecn) needs --on uml: this machine's kernel has no "
             "RED (CONFIG_NET_SCH_RED), and the phantom queue that marks instead keeps its rate."
@@ -206,7 +206,7 @@ def _network(plan: Plan, features: Features, topo: Topo, ends: list[Interface]) 
     if plan.sender.nic_bps is not None and plan.sender.send_buffer_bytes is None:
         most = max(SEND_BUFFER, most)  # what waits before its interface is in it, too
     window = max(RECEIVE_BUFFER, 4 * path)
-    marks = any(link.marking for link in plan.bottlenecks.values())
+    uses_ecn = any(link.ecn_threshold for link in plan.bottlenecks.values())
     yield from (addressed(node, held) for node, held in addressing(topo).items())
     for node in topo.hosts():
         values = {
@@ -215,7 +215,7 @@ def _network(plan: Plan, features: Features, topo: Topo, ends: list[Interface]) 
             "net.ipv4.tcp_no_metrics_save": "1",
             "net.ipv4.tcp_timestamps": "1",
             "net.ipv4.tcp_sack": "1",
-            "net.ipv4.tcp_ecn": "1" if marks else "0",
+            "net.ipv4.tcp_ecn": "1" if uses_ecn else "0",
             "net.ipv4.tcp_rmem": f"4096 {most} {window}",
             "net.ipv4.tcp_wmem": f"4096 {min(131072, most)} {most}",
         }
@@ -293,8 +293,8 @@ def _queues(plan: Plan, features: Features, topo: Topo, ends: list[Interface]) -
             yield Nic(end.node, end.device, end.link, nic(plan.sender, plan.link.mtu, features))
         if link := plan.bottlenecks.get(end.link):
             bucket = bucket_bytes(link.rate_bps, link.mtu, real_time=features.clock == "real")
-            if link.marking and not features.red:
-                yield phantom_queue(end.node, end.device, link.rate_bps, bucket, link.buffer_bytes, link.marking)
+            if link.ecn_threshold and not features.red:
+                yield phantom_queue(end.node, end.device, link.rate_bps, bucket, link.buffer_bytes, link.ecn_threshold)
             here = link if topo.isRouter(end.node) else _at_a_host(link)
             yield Queues(end.node, end.device, end.link, shaper(here, bucket, features))
         if wire := plan.wires.get(end.link):
@@ -324,12 +324,12 @@ def nic(sender: Sender, mtu: int, features: Features) -> Tbf:
 
 def _at_a_host(link: Link) -> Link:
     """A host that knows what is urgent sends that first, but neither marks nor drops its own."""
-    return msgspec.structs.replace(link, marking=None, selective=()) if link.control else link
+    return msgspec.structs.replace(link, ecn_threshold=None, selective=()) if link.control else link
 
 
 def shaper(link: Link, bucket: int, features: Features) -> Tbf:
     """The queues of a bottleneck."""
-    data = _data(link.buffer_bytes, link.marking if features.red else None)
+    data = _data(link.buffer_bytes, link.ecn_threshold if features.red else None)
     above = link.acks_first or link.control
     classify: list[Classify] = [PureAcks()] if above else []
     if link.bands > 1 or link.control:
@@ -350,10 +350,10 @@ def shaper(link: Link, bucket: int, features: Features) -> Tbf:
     return Tbf(link.rate_bps, bucket, Htb((bands[0], data_bands), tuple(classify[:1]), plenty))
 
 
-def _data(buffer_bytes: int, marking: Marking | None) -> Fifo | Red:
-    if marking is None:
+def _data(buffer_bytes: int, threshold: EcnThreshold | None) -> Fifo | Red:
+    if threshold is None:
         return Fifo(buffer_bytes)
-    return Red(marking.min_bytes, marking.max_bytes, marking.probability, buffer_bytes)
+    return Red(threshold.min_bytes, threshold.max_bytes, threshold.probability, buffer_bytes)
 
 
 def band_parents(root: Tbf) -> dict[int, int]:

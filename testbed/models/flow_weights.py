@@ -125,7 +125,7 @@ def _setting(plan: Plan, job: JobPlan) -> str:
         "a constant F": job.cc.traits.learns and not constants["slope"],
         "an MLTCP without the window that `recommended` restarts with": job.cc.traits.learns and not constants.get("restart"),
         "interfaces as fast as memory": not plan.nics,
-        "links that do not mark": plan.link.marking is None,
+        "links that do not mark": plan.link.ecn_threshold is None,
         "compute times that vary": job.noise != "0%",
         "links that change": plan.events,
     }  # fmt: skip

@@ -129,7 +129,7 @@ def ratio(first: Mapping[Seed, float], second: Mapping[Seed, float]) -> Estimate
     ratios = [a / b for a, b in pairs(first, second)]
     if not ratios:
         raise ValueError("no seed is in both")
-    return of_ratios(ratios)
+    return estimate_ratio(ratios)
 
 
 def pairs(first: Mapping[Seed, float], second: Mapping[Seed, float]) -> list[tuple[float, float]]:

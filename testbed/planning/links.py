@@ -12,7 +12,7 @@ from mininet.topo import Topo
 
 from testbed import networks
 from testbed.core.errors import RequestError, within
-from testbed.core.runs.plan import Link, LinkEvent, Marking, Sender, Wire
+from testbed.core.runs.plan import EcnThreshold, Link, LinkEvent, Sender, Wire
 from testbed.core.text import quoted, shown
 from testbed.core.units import Duration, Share, UnitError, decoded
 from testbed.models.frames import frame
@@ -208,8 +208,8 @@ def link(spec: Spec, own: LinkSpec) -> Link:
     buffer = (own.buffer or spec.buffer).bytes(rate, spec.mtu)
     if buffer < 2 * frame(spec.mtu):
         raise UnitError(f"its buffer of {buffer} bytes does not hold two frames of {frame(spec.mtu)} bytes")
-    marks = (own.ecn or spec.ecn).resolve(rate, buffer, spec.mtu)
-    return Link(rate, buffer, spec.mtu, spec.ack_priority == "on", marks)
+    threshold = (own.ecn or spec.ecn).resolve(rate, buffer, spec.mtu)
+    return Link(rate, buffer, spec.mtu, spec.ack_priority == "on", threshold)
 
 
 def banded(bottlenecks: dict[str, Link], asked: PriorityQueues, scheduled: int) -> dict[str, Link]:
@@ -227,22 +227,30 @@ def _banded(link: Link, asked: PriorityQueues) -> Link:
     The lowest has the link's own, the one of ``asked.data`` above it at place k the share 1 - k ÷ ``asked.data`` of them: what is
     served first is dropped first (MLT, section 3, which gives no numbers). Or they are solved for, as its appendix wants it.
     """
-    marks = link.marking if asked.drops else None
+    threshold = link.ecn_threshold if asked.drops else None
     selective = (
-        () if marks is None else _solved(link, asked.data) if asked.solved else _in_proportion(link, marks, asked.data)
+        ()
+        if threshold is None
+        else _solved(link, asked.data)
+        if asked.solved
+        else _in_proportion(link, threshold, asked.data)
     )
     return msgspec.structs.replace(link, bands=asked.data, control=True, selective=selective)
 
 
-def _in_proportion(link: Link, marks: Marking, bands: int) -> tuple[Marking, ...]:
+def _in_proportion(link: Link, threshold: EcnThreshold, bands: int) -> tuple[EcnThreshold, ...]:
     least = 2 * frame(link.mtu)
     return tuple(
-        Marking(max(least, marks.min_bytes * k // bands), max(least, marks.max_bytes * k // bands), marks.probability)
+        EcnThreshold(
+            max(least, threshold.min_bytes * k // bands),
+            max(least, threshold.max_bytes * k // bands),
+            threshold.probability,
+        )
         for k in range(1, bands + 1)
     )
 
 
-def _solved(link: Link, bands: int) -> tuple[Marking, ...]:
+def _solved(link: Link, bands: int) -> tuple[EcnThreshold, ...]:
     """From the threshold on, everything; what a band holds at most stays what the port does."""
     from testbed.models import thresholds  # noqa: PLC0415  # SciPy takes long, and few ask for this
 
@@ -251,7 +259,7 @@ def _solved(link: Link, bands: int) -> tuple[Marking, ...]:
         found = thresholds.solve(bands, link.buffer_bytes // size)
     except ValueError as error:
         raise RequestError(f"bands: {error}; a larger --buffer, or fewer") from error
-    return tuple(Marking(at, at, 1.0) for one in found for at in [max(2 * size, int(one.droppable * size))])
+    return tuple(EcnThreshold(at, at, 1.0) for one in found for at in [max(2 * size, int(one.droppable * size))])
 
 
 def _wire(told: LinkSpec) -> Wire:

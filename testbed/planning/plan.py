@@ -243,9 +243,9 @@ def _may_repeat(plan: Plan, asked: Iterable[jobs.Asked]) -> bool:
 
 
 def _check_marks(plan: Plan) -> None:
-    marks = any(link.marking for link in plan.bottlenecks.values())
+    uses_ecn = any(link.ecn_threshold for link in plan.bottlenecks.values())
     for cc in plan.ccs:
-        if not marks and cc.traits.needs_marks:
+        if not uses_ecn and cc.traits.needs_marks:
             raise RequestError(
                 f"ecn: {cc.name} lives on marks, and no bottleneck marks: leave out --ecn off (for DCTCP), or give "
                 "--ecn 5kB,200kB,1% (DCQCN's published thresholds, for 40 Gbit/s and more)."
@@ -330,7 +330,7 @@ def _bands(scenario: Scenario, placed: Placed, system: System) -> PriorityQueues
             f"transports want different priority queues at switches: {', '.join(sorted(texts))}; say which: --priority-queues"
         )
     (found,) = map(PriorityQueues, texts)
-    if found.drops and not all(link.marking for link in scenario.network.bottlenecks.values()):
+    if found.drops and not all(link.ecn_threshold for link in scenario.network.bottlenecks.values()):
         raise RequestError(
             f"{system.label} wants bands that drop from the threshold at which a link marks: leave out --ecn off"
         )

@@ -111,8 +111,8 @@ def _link(run: Run) -> str:
 def queue(run: Run) -> str:
     """The bottleneck's buffer, and from where on it marks or drops."""
     link = run.plan.link
-    marks = "drop-tail" if link.marking is None else f"marks from {size(link.marking.min_bytes)}"
-    return f"buffer {size(link.buffer_bytes)}, {marks}"
+    threshold = "drop-tail" if link.ecn_threshold is None else f"ECN marks from {size(link.ecn_threshold.min_bytes)}"
+    return f"buffer {size(link.buffer_bytes)}, {threshold}"
 
 
 def wires(run: Run) -> str:

@@ -53,7 +53,7 @@ def _row(run: Run) -> dict[str, object]:
     return {
         "system": run.system, "lossy": not job.by_tcp, "stock": builtin_transport.plain(job.transport) and run.role == "baseline",
         "partial": job.by_tcp and not builtin_transport.plain(job.transport), "seed": run.seed, "rate_bps": link.rate_bps,
-        "buffer_bytes": link.buffer_bytes, "marks": link.marking is not None, "rto_ms": plan.rto_min_ms, "rtt_ms": round(plan.base_rtt_s * 1e3, 1),
+        "buffer_bytes": link.buffer_bytes, "marks": link.ecn_threshold is not None, "rto_ms": plan.rto_min_ms, "rtt_ms": round(plan.base_rtt_s * 1e3, 1),
         "loss": 0.0 if wire is None else wire.loss, "bytes": max(plan.jobs[0].bytes_per_worker[1:]),
         "gather_s": float((broadcast - per["begun"]).mean()), "broadcast_s": float((per["end"] - broadcast).mean()),
         "rest_s": float((per["begun"] - per["start"]).mean()), "iteration_s": float((per["end"] - per["start"]).mean()),

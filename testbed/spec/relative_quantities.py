@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
-from testbed.core.runs.plan import Burst, Marking
+from testbed.core.runs.plan import Burst, EcnThreshold
 from testbed.core.text import quoted
 from testbed.core.units import Duration, Rate, Share, Size, UnitError, Written
 from testbed.models.frames import frame
@@ -172,18 +172,18 @@ class Marks(Written):
         if more:
             self.probability = Share(more.pop(0)).value
         if more or not self.probability:
-            raise UnitError(f"{quoted(self)} is no marking threshold; {_MARKS}")
+            raise UnitError(f"{quoted(self)} is no ECN threshold; {_MARKS}")
 
-    def resolve(self, rate_bps: int, buffer_bytes: int, mtu: int) -> Marking | None:
+    def resolve(self, rate_bps: int, buffer_bytes: int, mtu: int) -> EcnThreshold | None:
         """Of a link with this buffer; None: it drops. Raises `UnitError` if that does not hold them."""
         if self == "off":
             return None
         if self.lowest is None or self.highest is None:
-            return Marking(buffer_bytes // 5, buffer_bytes // 5, 1.0)
+            return EcnThreshold(buffer_bytes // 5, buffer_bytes // 5, 1.0)
         first, last = self.lowest.bytes(rate_bps, mtu), self.highest.bytes(rate_bps, mtu)
         if not 0 < first <= last <= buffer_bytes:
-            raise UnitError(f"{quoted(self)} is no marking threshold of a buffer of {buffer_bytes} bytes; {_MARKS}")
-        return Marking(first, last, self.probability)
+            raise UnitError(f"{quoted(self)} is no ECN threshold of a buffer of {buffer_bytes} bytes; {_MARKS}")
+        return EcnThreshold(first, last, self.probability)
 
 
 _MARKS = "give `on`, `off`, one threshold (65kB, 200us, 40p), or MIN,MAX,PROBABILITY with MIN ≤ MAX ≤ buffer, as in 5kB,200kB,1%"

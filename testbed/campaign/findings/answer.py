@@ -147,7 +147,7 @@ def reason(found: Reason) -> str:
         case BaseInterleaves(system=system, at=at):
             return f"{name(system)} interleaves, too (from iteration {decimal(at, 6)})."
         case FewFrames():
-            kind = "marking threshold" if found.threshold == "marking" else "buffer"
+            kind = "ECN threshold" if found.threshold == "ecn" else "buffer"
             return (
                 f"{arrow(found.link)} has {decimal(found.per_flow, 2)} frames of {kind} per flow ({decimal(found.frames, 3)} frames, "
                 f"{count(found.flows, 'flow')}). Below 3 every window is at its minimum."

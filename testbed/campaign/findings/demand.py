@@ -83,9 +83,9 @@ def _fewest_frames(run: Run, crossed: dict[str, set[bottleneck.Flow]]) -> FewFra
 
 
 def _frames(name: str, link: Link, size: int, flows: int) -> FewFrames:
-    if link.marking is None:
+    if link.ecn_threshold is None:
         return FewFrames(name, "buffer", link.buffer_bytes / size, flows)
-    return FewFrames(name, "marking", link.marking.max_bytes / size, flows)
+    return FewFrames(name, "ecn", link.ecn_threshold.max_bytes / size, flows)
 
 
 def common_divisor(periods_s: Sequence[float]) -> float | None:

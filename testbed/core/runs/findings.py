@@ -61,7 +61,7 @@ class FewFrames(msgspec.Struct, tag_field="finding", tag="few frames", frozen=Tr
     """The queue has so few frames for each flow that every congestion window is the least there is."""
 
     link: str
-    threshold: Literal["marking", "buffer"]
+    threshold: Literal["ecn", "buffer"]
     frames: float
     flows: int
 

@@ -45,11 +45,11 @@ def _stands_apart(control: CongestionControl) -> bool:
 
 def _holds_back(plan: Plan, link: Link) -> bool:
     """Whether a link drops packets, or marks so early that a lone flow may not fill it."""
-    if link.marking is None or link.selective:
+    if link.ecn_threshold is None or link.selective:
         return True
     # What is in flight without a queue: the idle round trip, and a frame in each hop's hands.
     in_flight_bytes = link.rate_bps / 8 * plan.base_rtt_s + (plan.in_a_row + 1) * link.mtu
-    return link.marking.min_bytes < in_flight_bytes
+    return link.ecn_threshold.min_bytes < in_flight_bytes
 
 
 def is_its_own(plan: Plan) -> bool:

@@ -83,7 +83,7 @@ class System(msgspec.Struct, frozen=True):
         return _folder(self.name, self.typed, exact=":" not in self.typed)
 
 
-class Marking(msgspec.Struct, frozen=True):
+class EcnThreshold(msgspec.Struct, frozen=True):
     """RED on the queue as it is at this instant: marks from ``min_bytes`` with a probability that
     grows to ``probability`` at ``max_bytes``, and every packet from there on (equal: a step, as for DCTCP)."""
 
@@ -99,10 +99,12 @@ class Link(msgspec.Struct, frozen=True):
     buffer_bytes: int
     mtu: int
     acks_first: bool
-    marking: Marking | None = None
+    ecn_threshold: EcnThreshold | None = None
     bands: int = 1  # of data, in strict priority
     control: bool = False  # a band above these: pure ACKs, and what its class selector says
-    selective: tuple[Marking, ...] = ()  # of each band, highest first: from there on what cannot be marked is dropped
+    selective: tuple[
+        EcnThreshold, ...
+    ] = ()  # of each band, highest first: from there on what cannot be marked is dropped
 
 
 class Burst(msgspec.Struct, frozen=True):

@@ -60,7 +60,7 @@ class Band(msgspec.Struct, frozen=True):
     bytes: int
     packets: int
     ecn_marks: int
-    dropped_non_ect: int  # from the marking threshold on, since they could not be marked
+    dropped_non_ect: int  # above the ECN threshold, since they are not ECN-capable
     dropped_overflow: int
 
 

@@ -79,7 +79,7 @@ demands = st.builds(
     Demand,
     loads=st.lists(st.builds(OfferedLoad, st.just("s1-s2"), st.just(5e8), st.floats(0.1, 3)), max_size=1).map(tuple),
     periods_s=st.lists(st.floats(0.1, 2), min_size=2, max_size=2).map(tuple), shares_link=st.sampled_from([True, False, None]),
-    frames=st.none() | st.builds(FewFrames, st.just("s1-s2"), st.just("marking"), st.floats(1, 400), st.integers(1, 64)),
+    frames=st.none() | st.builds(FewFrames, st.just("s1-s2"), st.just("ecn"), st.floats(1, 400), st.integers(1, 64)),
     random_loss=st.sampled_from([0.0, 0.001]),
 )  # fmt: skip
 
@@ -100,7 +100,7 @@ def test_what_is_not_faster_always_has_a_reason(
 
 FULL = OfferedLoad("s1-s2", 5e8, 1.06)
 SLOWER = OfferedLoad("s2-s3", 2.5e8, 1.9)
-FEW = FewFrames("s1-s2", "marking", 40.0, 32)
+FEW = FewFrames("s1-s2", "ecn", 40.0, 32)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_each_reason_is_found(asked: Demand, waits: Waits, base: Result, reason:
     ("asked", "waits"),
     [
         (Demand(loads=(OfferedLoad("s1-s2", 5e8, 1.0),)), Waits()), (Demand(periods_s=(1.0, 0.5), phases_s=(0.25, 0.25)), Waits()),
-        (Demand(periods_s=(1.0, 1.01), phases_s=(0.5, 0.5)), Waits()), (Demand(frames=FewFrames("s1-s2", "marking", 40, 8)), Waits()),
+        (Demand(periods_s=(1.0, 1.01), phases_s=(0.5, 0.5)), Waits()), (Demand(frames=FewFrames("s1-s2", "ecn", 40, 8)), Waits()),
         (Demand(shares_link=True), Waits(1, 0.2)),
     ],
 )  # fmt: skip
@@ -290,7 +290,7 @@ def test_every_flow_of_an_exchange_between_experts_counts(tmp_path: Path) -> Non
     for flows in crossed.values():
         assert [sum(job == which for job, _, _ in flows) for which in (0, 1)] == [16, 16]
     few = demand.compute_demand(experiment).frames
-    assert few is not None and (few.threshold, few.flows) == ("marking", 32)
+    assert few is not None and (few.threshold, few.flows) == ("ecn", 32)
     assert few.frames == pytest.approx(40, rel=0.01)
     (compared,) = [one for one in found.results[1].findings if isinstance(one, Compared)]
     assert compared.outcome == "no difference"

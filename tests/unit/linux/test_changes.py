@@ -16,7 +16,7 @@ import pytest
 from testbed import backends, spec
 from testbed.cli import main
 from testbed.core.errors import EXIT_MACHINE, EXIT_OK, MachineError, RequestError, TestbedError
-from testbed.core.runs.plan import Burst, Link, Marking, Plan
+from testbed.core.runs.plan import Burst, EcnThreshold, Link, Plan
 from testbed.linux import features, settings, setup_steps
 from testbed.linux.fake_kernel import Recording
 from testbed.linux.features import Features
@@ -124,7 +124,7 @@ def test_without_red_a_phantom_queue_marks_in_front() -> None:
 
 
 def marked(bands: int, *, acks_first: bool) -> Link:
-    return Link(500_000_000, 62_500, 1500, acks_first, Marking(20_000, 40_000, 0.1), bands)
+    return Link(500_000_000, 62_500, 1500, acks_first, EcnThreshold(20_000, 40_000, 0.1), bands)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_one_band_may_be_below_that_of_control() -> None:
     made = planned(priority_queues="1,separate-control", system=["reno"], ecn="on")
     assert all((link.bands, link.control, link.selective) == (1, True, ()) for link in made.bottlenecks.values())
     plain = planned(priority_queues="1", system=["reno"], ecn="on")
-    assert [link.marking for link in made.bottlenecks.values()] == [link.marking for link in plain.bottlenecks.values()]
+    assert [link.ecn_threshold for link in made.bottlenecks.values()] == [link.ecn_threshold for link in plain.bottlenecks.values()]
     assert not any(link.control for link in plain.bottlenecks.values())
     assert planned(priority_queues="1,drop-non-ect", system=["reno"], ecn="on").bottlenecks["s1-s2"].selective
     (job,) = planned(system=["mlt:bands=1+apart"], ecn="on", jobs=1).jobs

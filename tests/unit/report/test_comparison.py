@@ -66,7 +66,7 @@ def test_another_buffer_is_named(before: Path, tmp_path: Path) -> None:
     (note,) = comparison.compare(before, write(tmp_path, ecn="off", seeds=3)).notes
     assert (
         note
-        == "pair: the plans are not the same: link.marking is {'min_bytes': 60560, 'max_bytes': 60560, 'probability': 1.0} and None."
+        == "pair: the plans are not the same: link.ecn_threshold is {'min_bytes': 60560, 'max_bytes': 60560, 'probability': 1.0} and None."
     )
 
 

@@ -13,7 +13,7 @@ from testbed import spec
 from testbed.cli import main
 from testbed.congestion import catalogue
 from testbed.core.errors import EXIT_OK, EXIT_REQUEST, RequestError
-from testbed.core.runs.plan import Marking
+from testbed.core.runs.plan import EcnThreshold
 from testbed.planning import links, names, plan
 
 BAD = [
@@ -85,9 +85,9 @@ BAD = [
     (["--loss", "100%"], "not between 0% and 100%"),
     (["--loss", "lots"], "not a fraction"),
     (["--corrupt", "100%"], "not between 0% and 100%"),
-    (["--ecn", "1GB"], "no marking threshold"),
-    (["--ecn", "20kB,10kB"], "no marking threshold"),
-    (["--ecn", "1kB,2kB,3%,4"], "no marking threshold"),
+    (["--ecn", "1GB"], "no ECN threshold"),
+    (["--ecn", "20kB,10kB"], "no ECN threshold"),
+    (["--ecn", "1kB,2kB,3%,4"], "no ECN threshold"),
     (["--ecn", "much"], "ecn:"),
     (["--on", "mars"], "on: 'mars' is no backend"),
     (["--on", "host", "--linux-source", "x"], "--linux-source is for --on uml"),
@@ -179,7 +179,7 @@ def test_a_link_may_have_settings_of_its_own(tmp_path: Path) -> None:
     made = plan.plans(plan.resolve(spec.read(None, {"topo": str(tmp_path / "mine.py"), "jobs": 1, "nic": "inf"})))[0]
     assert made.bottlenecks["s1-s2"].rate_bps == 100_000_000
     assert made.bottlenecks["s2-s1"].buffer_bytes == 25_000
-    assert made.bottlenecks["s1-s2"].marking == Marking(5_000, 5_000, 1.0)
+    assert made.bottlenecks["s1-s2"].ecn_threshold == EcnThreshold(5_000, 5_000, 1.0)
     assert {name: wire.delay_ns for name, wire in made.wires.items()} == {"s2-s3": 5_000_000, "s3-s2": 5_000_000}
     assert made.base_rtt_s == pytest.approx(0.010 + 2 * 60 * 8 / 100e6)
     # The default job is made for the experiment's rate; its ideal time is that of this link.
