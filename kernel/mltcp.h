@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * MLTCP: scale additive increase by how much of the training iteration a flow
- * has already sent (arXiv 2402.09589).
+ * MLTCP: scale additive increase by how much of the training iteration of a
+ * flow is already ACKed (arXiv 2402.09589).
  *
- *	F(r) = slope * r + intercept,	r = bytes sent / bytes of an iteration
+ *	F(r) = slope * r + intercept,	r = bytes ACKed / bytes of an iteration
  *
  * (or another of the paper's candidate curves between the same two ends).
  *
@@ -28,7 +28,7 @@
  *
  * total_bytes is the largest recent count between two boundaries; the first,
  * perhaps partial interval is not learned from, or only until the next. Until
- * then, and whenever a flow has sent twice what it learned, F = 1: exactly the
+ * then, and whenever twice of what it learned is ACKed, F = 1: exactly the
  * base algorithm.
  *
  * No ACK costs a division: the reciprocal of total_bytes is computed where
@@ -50,7 +50,7 @@
 #define MLTCP_F_MIN	16	/* 1/64: a flow always makes some progress */
 #define MLTCP_F_MAX	(64 * MLTCP_ONE)
 
-/* Keeps sent << 10 within 64 bits: 18 petabytes per iteration. */
+/* Keeps ACKed bytes << 10 within 64 bits: 18 petabytes per iteration. */
 #define MLTCP_BYTES_MAX	(1ULL << 54)
 /* A smaller TCP_NOTSENT_LOWAT is meant as such, not as an iteration's bytes. */
 #define MLTCP_GIVEN_MIN	(256 << 10)
@@ -71,8 +71,8 @@ enum mltcp_curve {
 
 /* What r is. */
 enum mltcp_ratio_of {
-	MLTCP_OF_ITERATION,	/* bytes sent / bytes of an iteration */
-	MLTCP_LOGARITHMIC,	/* log(1 + sent / 16 KiB) / log(2 GiB / 16 KiB) */
+	MLTCP_OF_ITERATION,	/* bytes ACKed / bytes of an iteration */
+	MLTCP_LOGARITHMIC,	/* log(1 + ACKed / 16 KiB) / log(2 GiB / 16 KiB) */
 };
 
 #define MLTCP_LOG_FIRST	14	/* log2 of an initial window's bytes, about */
@@ -209,7 +209,7 @@ static inline u32 mltcp_inverse(u64 total, s8 *shift)
 }
 
 /*
- * @sent / @total in 1/1024, rounded down: the product with the reciprocal is
+ * @sent (ACKed bytes) / @total in 1/1024, rounded down: the product with the reciprocal is
  * never too large, and too small by one at most. -1: unknown, or outgrown.
  */
 static inline s32 mltcp_share_of(u64 sent, u64 total, u32 inverse, s8 shift)
@@ -262,7 +262,7 @@ static inline u64 mltcp_sent(const struct mltcp *m, u64 bytes_acked)
 	return bytes_acked > m->start ? bytes_acked - m->start : 0;
 }
 
-/* The logarithmic r of @sent bytes; a mantissa's logarithm is its parabola. */
+/* The logarithmic r of @sent ACKed bytes; a mantissa's logarithm is its parabola. */
 static inline s32 mltcp_log_ratio(u64 sent)
 {
 	u64 x = sent + (1ULL << MLTCP_LOG_FIRST);
