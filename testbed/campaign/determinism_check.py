@@ -26,7 +26,7 @@ def drawn(runs: Sequence[Wanted], share: float) -> list[Wanted]:
 
 
 def differing(runs: Sequence[Wanted], free: Sequence[Executor]) -> list[str]:
-    """The folders of those whose repetition has other bytes than what is stored, or failed, and then why."""
+    """The run directories whose repetition has other bytes than the stored ones, or failed, and then the reason."""
     waiting, idle = list(runs), list(free)
     running: dict[Future[Outcome], tuple[Executor, Wanted]] = {}
     found = []

@@ -33,7 +33,7 @@ KEPT = "the run in progress was ended and left nothing; finished runs are kept" 
 
 @dataclass(frozen=True)
 class Wanted:
-    """One run of one experiment that is asked for, and the folder where all results go."""
+    """One run of one experiment that is asked for, and the results folder."""
 
     scenario: Scenario
     plan: Plan
@@ -45,7 +45,7 @@ class Wanted:
 
     @property
     def experiment(self) -> Path:
-        """The experiment's folder."""
+        """The experiment folder."""
         return self.out / self.plan.experiment
 
     @property
@@ -59,7 +59,7 @@ class Wanted:
 
     @property
     def needs(self) -> set[Path]:
-        """The folders of the runs that come before it."""
+        """The run directories of the runs that come before it."""
         return {self.experiment / alone_folder(self.plan, job.like) for job in self.plan.jobs} if self.waits else set()
 
     def scheduled(self) -> Wanted:
@@ -170,7 +170,7 @@ class _Queue:
         return None
 
     def _coming(self, run: Wanted) -> set[Path]:
-        """Folders of the runs that are not there yet, as far as ``run`` may have to wait for them."""
+        """Run directories that are not there yet, as far as ``run`` may have to wait for them."""
         if not run.waits:
             return set()
         return {other.folder for other in [*self.waiting, *(run for _, _, run in self.running.values())]}
@@ -236,7 +236,7 @@ def _read_outcome(future: Future[Outcome]) -> Outcome:
 
 
 def sum_up(runs: Sequence[Wanted]) -> Summary:
-    """The summary of an experiment whose ``runs`` are there, which is also written to its folder."""
+    """The summary of an experiment whose ``runs`` are there, which is also written to the experiment folder."""
     folder = runs[0].experiment
     summary = summarise(*experiments(runs))
     rundir.write_text(folder / "summary.json", documents.encode(summary).decode(), runs[0].out)
@@ -253,12 +253,12 @@ def experiments(runs: Sequence[Wanted]) -> list[Experiment]:
 
 
 def compared(runs: Sequence[Wanted]) -> list[tuple[str, int]]:
-    """Folder and seed of those that are compared: the runs of jobs alone are what they are compared with."""
+    """System folder and seed of the runs that are compared: the runs of jobs alone are what they are compared with."""
     return [(run.plan.system.folder, run.plan.seed) for run in runs if run.plan.alone is None]
 
 
 def wanted(planned: Sequence[Planned], out: Path) -> list[Wanted]:
-    """Every run of every experiment; raises `RequestError` if two would share a folder."""
+    """Every run of every experiment; raises `RequestError` if two would share a run directory."""
     found: dict[Path, Wanted] = {}
     for scenario, plans in planned:
         for plan in plans:

@@ -16,7 +16,7 @@ from testbed.core.text import shown
 
 
 def again(folder: Path) -> Iterator[tuple[Path, str, str]]:
-    """Every run in ``folder`` with its verdict before and now, which is stored.
+    """Every run in the results folder, experiment folder or run directory ``folder`` with its verdict before and now, which is stored.
 
     Raises `LoadError` if there is none, or one cannot be read; those before it are judged.
     """

@@ -61,9 +61,9 @@ def provenance(
 
 
 def differences(plan: Plan, folder: Path, backend: Backend, asked: Asked | None = None) -> list[str] | None:
-    """What is different about the run in ``folder`` from the one that ``plan`` would make now; None: there is no run.
+    """What is different about the run in the run directory ``folder`` from the one that ``plan`` would make now; None: there is no run.
 
-    An empty list: the same plan, files, program and kernel. A folder that holds something else is never taken for no run.
+    An empty list: the same plan, files, program and kernel. A run directory that holds something else never counts as no run.
     """
     try:
         if not any(folder.iterdir()):
@@ -85,7 +85,7 @@ def differences(plan: Plan, folder: Path, backend: Backend, asked: Asked | None 
 
 
 def is_there(plan: Plan, folder: Path, backend: Backend) -> bool:
-    """Whether ``folder`` holds the results of this very run, complete (a folder always is) and of this testbed."""
+    """Whether ``folder`` holds the results of this very run, complete (a run directory always is) and of this testbed."""
     return differences(plan, folder, backend) == []
 
 

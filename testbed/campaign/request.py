@@ -1,4 +1,4 @@
-"""An experiment as a user asks for it: where it runs, what its folder is named, and how it is run and summed up.
+"""An experiment as a user asks for it: where it runs, how its experiment folder is named, and how it is run and summed up.
 
 The command line and the Python interface ask here; neither this module nor what it calls prints.
 """
@@ -35,7 +35,7 @@ Progress = Callable[[Work], AbstractContextManager[Observer]]  # of the runs to 
 
 @dataclass(frozen=True)
 class Request:
-    """One experiment: a file, the ``fields`` that override it, and the folder ``out`` where results go."""
+    """One experiment: a file, the ``fields`` that override it, and the results folder ``out``."""
 
     file: str | None
     fields: dict[str, Any]
@@ -68,19 +68,19 @@ class Request:
             return choice.settle(chosen, self.read, self.fields, self.linux_source)
 
     def named(self, chosen: Choice, held: Locks | None = None, tell: Tell = lambda _: None) -> list[Planned]:
-        """The experiment by the name of its folder; ``tell`` is called if another experiment has the usual one."""
+        """The experiment by the name of its experiment folder; ``tell`` is called if another experiment has the usual one."""
         file = None if "name" in self.fields else self.file
         return stored.named(chosen.planned, self.out, file, elsewhere=chosen.elsewhere, locks=held, tell=tell)
 
     def plans(self, chosen: Choice) -> list[Plan]:
-        """Every run, by the name of the folder that it would have."""
+        """Every run, by the name of the experiment folder that it would have."""
         return [plan for _, plans in self.named(chosen) for plan in plans]
 
     def carry_out(
         self, chosen: Choice, backend: Backend, progress: Progress, finish: Callable[[Summary, Sequence[Wanted]], None],
         *, again: Again = "never", retries: int | None = None, tell: Tell = lambda _: None,
     ) -> tuple[Summary, list[Wanted]]:  # fmt: skip
-        """Run what is missing and sum up; ``finish`` is called while the folder is still locked. Raises what the first failed run raised."""
+        """Run what is missing and sum up; ``finish`` is called while the experiment folder is still locked. Raises what the first failed run raised."""
         with locks.held(self.out) as held:
             planned = self.named(chosen, held, tell)
             for run in driver.wanted(planned, self.out):

@@ -44,9 +44,9 @@ def described(asked: Asked) -> str:
 def compute(
     asked: Asked, out: Path, parallel: int, again: Again = "never", locks: Locks | None = None, *, quiet: bool
 ) -> Path:
-    """The experiment's folder below ``out``; what is there, and was asked for and made alike, stays.
+    """The experiment folder below ``out``; what is there, and was asked for and made alike, stays.
 
-    Where another experiment has that folder, this one's name has the fields that differ. A table of another number of seeds is
+    Where another experiment has that experiment folder, this one's name has the fields that differ. A table of another number of seeds is
     computed again: nothing in it was measured. Raises `RequestError` if another
     program's table is there and it is ``again`` "never".
     """
@@ -82,7 +82,7 @@ def compute(
 
 
 def _fields(asked: Asked, folder: Path) -> list[str]:
-    """In which fields the experiment that has a folder differs."""
+    """The fields in which the experiment of an experiment folder differs."""
     try:
         made = load_schedules(folder).made
     except LoadError:

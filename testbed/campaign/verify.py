@@ -28,7 +28,7 @@ SOMETIMES = (
 
 
 def repeat(folder: Path, linux_source: Path | None, wall_limit: Duration | None, *, trusted: bool) -> list[str]:
-    """Run what ``folder`` holds once more; what differs, one line each (none: identical).
+    """Repeat the run of the run directory ``folder``; what differs, one line each (none: identical).
 
     Raises `RequestError` if it is no run directory, of a clock that never repeats, or if it names files that would be
     executed and is not ``trusted``.

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from testbed.core.errors import TestbedError
 from testbed.core.runs.manifest import ReadBack
-from testbed.core.runs.plan import CongestionControl, Marking
+from testbed.core.runs.plan import CongestionControl, EcnThreshold
 from testbed.linux.kernel import Addressing, Kernel
 from testbed.linux.queues import turns
 from testbed.linux.queues.rates import U32
@@ -188,7 +188,7 @@ def behind(device: str, queues: Queues) -> Setting:
 
 
 def phantom_queue(
-    node: str, device: str, rate_bps: int, burst_bytes: int, buffer_bytes: int, marking: Marking
+    node: str, device: str, rate_bps: int, burst_bytes: int, buffer_bytes: int, threshold: EcnThreshold
 ) -> Setting:
     """Marking where the kernel has no RED: a phantom queue in eBPF, in front of the shaper with this rate, bucket and buffer.
 
@@ -196,12 +196,12 @@ def phantom_queue(
     instant and sets CE by RED's rule (kernel/bpf/phantom.bpf.c). It ends with the interface it hangs on.
     """
     constants = {
-        "rate_bps": rate_bps, "burst_bytes": burst_bytes, "limit_bytes": buffer_bytes, "min_bytes": marking.min_bytes,
-        "max_bytes": marking.max_bytes, "probability": round(marking.probability * U32),
+        "rate_bps": rate_bps, "burst_bytes": burst_bytes, "limit_bytes": buffer_bytes, "min_bytes": threshold.min_bytes,
+        "max_bytes": threshold.max_bytes, "probability": round(threshold.probability * U32),
     }  # fmt: skip
     line = (
-        f"mark by a phantom queue in eBPF: from {marking.min_bytes} B, from {marking.max_bytes} B with "
-        f"{marking.probability:.4%}, as at {rate_bps} bit/s"
+        f"mark by a phantom queue in eBPF: from {threshold.min_bytes} B, from {threshold.max_bytes} B with "
+        f"{threshold.probability:.4%}, as at {rate_bps} bit/s"
     )
     return Setting(
         device, "phantom queue", {"filter": PHANTOM, **constants}, line,

@@ -1,7 +1,7 @@
-"""Which folder an experiment has, and which of its runs are there: a result never replaces another one unasked.
+"""Which experiment folder an experiment has, and which of its runs are there: a result never replaces another one unasked.
 
-The folder is named as `testbed.planning.names` has it: by the file's name or ``--name``, else by what was asked for; with the backend
-where ``--on`` chose another one than the experiment goes to by itself. Where a folder of that name holds another experiment,
+The experiment folder is named as `testbed.planning.names` has it: by the file's name or ``--name``, else by what was asked for; with the backend
+where ``--on`` chose another one than the experiment goes to by itself. Where an experiment folder of that name holds another experiment,
 the fields that differ are added to the name. Seeds are no part of an experiment: new ones join those that are there.
 
 A run is kept if it has the same plan, files, program and kernel. Otherwise nothing is run until ``--again`` or ``--renew`` is
@@ -43,10 +43,10 @@ def named(
     locks: Locks | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> list[Planned]:
-    """Experiments by the names of their folders below ``out``, which are locked.
+    """Experiments by the names of their experiment folders below ``out``, which are locked.
 
     ``elsewhere``: ``--on`` names another backend than they run on by themselves. A default name, and one made from the name of
-    their ``file``, then has the backend; a name that was chosen only if another experiment has that folder. ``tell`` is called for names that are
+    their ``file``, then has the backend; a name that was chosen only if another experiment has that experiment folder. ``tell`` is called for names that are
     taken. Raises `InUseError`.
     """
     is_files = file is not None and not files.is_named(Path(file))
@@ -99,7 +99,7 @@ def _is_other(there: Asked, asked: Asked) -> bool:
 
 
 def stored(experiment: Path) -> Asked | None:
-    """What the runs of a folder were asked for; None: there are none, or they do not say."""
+    """What the runs of an experiment folder were asked for; None: there are none, or they do not say."""
     for run in _runs(experiment):
         try:
             return load_run(run).manifest.asked
@@ -109,7 +109,7 @@ def stored(experiment: Path) -> Asked | None:
 
 
 def _runs(experiment: Path) -> Iterator[Path]:
-    """The folders of its runs, those of jobs alone last."""
+    """Its run directories, those of jobs in isolation last."""
     for pattern in (*TOGETHER, *ALONE):
         for manifest in sorted(experiment.glob(f"{pattern}/manifest.json")):
             yield manifest.parent

@@ -1,4 +1,4 @@
-"""How many runs of a results folder were repeated on whoever was free, and came out alike: ``repeated.json``."""
+"""How many runs of a results folder were repeated on a free executor, and gave the same bytes: ``repeated.json``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Sample(msgspec.Struct, frozen=True):
 
     of: int  # runs of the sweep
     repeated: int
-    differing: tuple[str, ...]  # folders, and why, where a repetition failed
+    differing: tuple[str, ...]  # run directories, and the reason where a repetition failed
 
     def __str__(self) -> str:
         alike = self.repeated - len(self.differing)

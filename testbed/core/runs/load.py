@@ -180,7 +180,7 @@ class Schedules:
 
 
 def holds_schedules(folder: Path) -> bool:
-    """Whether an experiment's folder has schedules in place of runs."""
+    """Whether an experiment folder holds schedules instead of run directories."""
     return (folder / schedules.ABOUT).is_file()
 
 
@@ -213,7 +213,7 @@ def load_summary(folder: Path) -> Summary:
 
 
 def load_experiment(folder: Path, wanted: list[tuple[str, int]] | None = None) -> Experiment:
-    """An experiment's runs: the ``wanted`` (folder name, seed) in that order, or all there are, `in_order`."""
+    """An experiment's runs: the ``wanted`` (system folder, seed) in that order, or all there are, `in_order`."""
     if wanted is None:
         found = [path.parent for path in folder.glob("*/*/manifest.json")]
         paths = sorted(found, key=by_number)
@@ -234,7 +234,7 @@ def load_experiment(folder: Path, wanted: list[tuple[str, int]] | None = None) -
 
 
 def experiments_below(folder: Path) -> dict[str, Path]:
-    """The folders of experiments in a results folder, by name: of one that compares job schedulers, one for each (``NAME/SCHEDULER``)."""
+    """The experiment folders in a results folder, by name: of an experiment that compares job schedulers, one for each (``NAME/SCHEDULER``)."""
     found = {}
     for path in _folders(folder):
         if _holds_runs(path):
@@ -263,7 +263,7 @@ class _Planned(msgspec.Struct):
 
 
 def _belongs_to(experiment: str, folder: Path) -> bool:
-    """Whether runs there say that they are of ``experiment``: else the folder is an experiment in another results folder."""
+    """Whether runs there say that they are of ``experiment``: else the folder is an experiment folder in another results folder."""
     for path in folder.glob("*/[0-9]*/manifest.json"):
         try:
             return msgspec.json.decode(content(path), type=_Planned).plan.experiment == experiment

@@ -266,7 +266,9 @@ class Plan(msgspec.Struct, frozen=True):
     scheduler: str | None = None  # which host runs which worker, as typed; None: an older testbed did not record it
     messages: Literal["rounds", "full"] = "rounds"  # what a row of ``messages.csv`` is about
     stop_when_periodic: int = 0  # so many iterations alike end it, and the rest is filled in; 0: it goes on to the end
-    crossed: bool = False  # with other job schedulers: its results lie in a folder of its scheduler's
+    crossed: bool = (
+        False  # with other job schedulers: its results lie in a folder of its scheduler, inside the experiment folder
+    )
     servers: dict[str, int] = {}  # GPUs of each, where jobs hold some; empty: none do, or older
 
     @property
@@ -316,14 +318,14 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def folder(self) -> Path:
-        """Where its results lie below the experiment's folder."""
+        """Its run directory, below the experiment folder."""
         if self.alone is not None:
             return alone_folder(self, self.alone)
         return self.scheduler_folder / self.system.folder / str(self.seed)
 
     @property
     def scheduler_folder(self) -> Path:
-        """Below the experiment's folder, where all of its job scheduler lies; that folder itself if there is but one."""
+        """The folder of its job scheduler, below the experiment folder; the experiment folder itself if there is only one scheduler."""
         if not self.crossed or self.scheduler is None:
             return Path()
         name = Path(system_text.name_of(self.scheduler)).stem
@@ -331,5 +333,5 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def alone_folder(plan: Plan, job: int) -> Path:
-    """Where the results of ``job`` alone lie below the experiment's folder."""
+    """The run directories of ``job`` in isolation, below the experiment folder."""
     return plan.scheduler_folder / "isolated" / f"job{job}" / plan.system.folder / str(plan.seed)

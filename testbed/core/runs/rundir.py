@@ -63,7 +63,7 @@ def unpack(archive: bytes) -> dict[str, bytes]:
 
 
 def store(files: Mapping[str, bytes], destination: Path, out: Path | None = None) -> None:
-    """Put a run directory with ``files`` at ``destination``, below ``out`` (else its folder).
+    """Put a run directory with ``files`` at ``destination``, below ``out`` (else in its parent folder).
 
     An older run there is replaced as a whole, or kept as a whole if this fails. Raises `RequestError` if there is a link
     between ``out`` and it.
@@ -92,7 +92,7 @@ def check_writable(out: Path) -> None:
 
 
 def write_text(path: Path, text: str, out: Path | None = None) -> None:
-    """Write a file so that it is complete or absent; no link is followed between ``out`` (else its folder) and it."""
+    """Write a file so that it is complete or absent; no link is followed between ``out`` (else its parent folder) and it."""
     try:
         with folders.opened(path.parent, out or path.parent) as above:
             name = _aside(path.name)
@@ -105,7 +105,7 @@ def write_text(path: Path, text: str, out: Path | None = None) -> None:
 
 @contextlib.contextmanager
 def filled(destination: Path, out: Path | None = None) -> Iterator[Path]:
-    """A folder to write files into; at the end they take the places of those with their names in ``destination``."""
+    """A temporary folder to write files into; at the end they replace the files of the same names in ``destination``."""
     try:
         with folders.opened(destination, out or destination) as above, _partial(above) as (_, fd):
             yield Path(f"/proc/self/fd/{fd}")
@@ -129,7 +129,7 @@ def forget(experiment: Path, out: Path) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Remove partial folders below ``folder`` whose writer is gone."""
+    """Remove partial run directories below ``folder`` whose writer has ended."""
     temp_dirs.sweep(folder.rglob(f".*{PARTIAL}*") if folder.is_dir() else ())
 
 

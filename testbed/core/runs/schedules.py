@@ -1,6 +1,6 @@
 """Schedules that were computed, as a table: ``schedules.csv``, a row for each, and ``schedules.json``, what was asked and what made it.
 
-They stand in an experiment's folder (``results/sjf-makespan/``) instead of run directories: nothing was emulated.
+They lie in an experiment folder (``results/sjf-makespan/``) instead of run directories: nothing was emulated.
 """
 
 from __future__ import annotations
