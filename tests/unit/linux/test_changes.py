@@ -181,7 +181,9 @@ def test_one_band_may_be_below_that_of_control() -> None:
     made = planned(priority_queues="1,separate-control", system=["reno"], ecn="on")
     assert all((link.bands, link.control, link.selective) == (1, True, ()) for link in made.bottlenecks.values())
     plain = planned(priority_queues="1", system=["reno"], ecn="on")
-    assert [link.ecn_threshold for link in made.bottlenecks.values()] == [link.ecn_threshold for link in plain.bottlenecks.values()]
+    assert [link.ecn_threshold for link in made.bottlenecks.values()] == [
+        link.ecn_threshold for link in plain.bottlenecks.values()
+    ]
     assert not any(link.control for link in plain.bottlenecks.values())
     assert planned(priority_queues="1,drop-non-ect", system=["reno"], ecn="on").bottlenecks["s1-s2"].selective
     (job,) = planned(system=["mlt:bands=1+apart"], ecn="on", jobs=1).jobs
