@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -119,11 +120,10 @@ def declared(family: Family) -> tuple[Declared, ...]:
     return (*(parameter.declared for parameter in family.parameters), *([presets] if family.presets else []))
 
 
-@cache  # read once, whichever job or run asks again
 def _constants(name: str, part: Part, usual: str) -> tuple[str | None, Mapping[str, int]]:
     """The preset taken (the ``usual`` one, if none is named), and its constants under those that ``part`` gives."""
     family = families()[name]
-    given = options.read(declared(family), part)
+    given = dict(_given(name, part))
     chosen: str | None = given.pop("preset", usual if usual in family.presets else None)
     if chosen is not None:
         preset = family.presets[chosen]
@@ -131,9 +131,14 @@ def _constants(name: str, part: Part, usual: str) -> tuple[str | None, Mapping[s
             raise RequestError(
                 f"preset={chosen} in {quoted(part)} knows no {preset.asks}, which its flows are told: add {preset.asks}=…"
             )
-        given = options.read(declared(family), Part(name, tuple(preset.values.items()))) | given
+        given = {**_given(name, Part(name, tuple(preset.values.items()))), **given}
     constants = {one.name: one.constant for one in family.parameters}
     return chosen, {constants[key]: value for key, value in given.items()}
+
+
+@cache  # read once, whichever job or run asks again
+def _given(name: str, part: Part) -> Mapping[str, Any]:
+    return options.read(declared(families()[name]), part)
 
 
 def _own(part: Part) -> CongestionControl:
