@@ -78,7 +78,7 @@ def test_what_is_too_large_is_refused_with_count_and_limit(flags: dict[str, obje
 
 def test_limits_are_the_places_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        limits, "of", lambda place: limits.Limits(**{**vars(limits.LINUX), "jobs": 1000, "hosts": 10**4})
+        limits, "limits_for", lambda backend: limits.Limits(**{**vars(limits.LINUX), "jobs": 1000, "hosts": 10**4})
     )
     assert len(plan.plans(plan.resolve(spec.read(None, {"jobs": 65, "alone": "first"})))[0].jobs) == 65
 
@@ -97,7 +97,7 @@ def test_a_refusal_has_the_places_own_word(
     monkeypatch: pytest.MonkeyPatch, flags: dict[str, object], says: str
 ) -> None:
     flow_level = limits.Limits(3, 3, hosts=3, links=99, connections=99, transfers=99, runs=3, done="computed")
-    monkeypatch.setattr(limits, "of", lambda place: flow_level)
+    monkeypatch.setattr(limits, "limits_for", lambda backend: flow_level)
     with pytest.raises(RequestError, match=says):
         plan.plans(plan.resolve(spec.read(None, flags)))
 
