@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
-import matplotlib.pyplot as plt
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
@@ -40,12 +41,15 @@ _STYLE: dict[Any, Any] = {
 }
 
 
-def new_figure(rows: int, columns: int, **kwargs: Any) -> tuple[Any, Any]:
-    """A figure and its axes (always a 2-D array) in the shared style."""
-    matplotlib.use("Agg")
-    plt.rcdefaults()
-    plt.rcParams.update(_STYLE)
-    return plt.subplots(rows, columns, squeeze=False, **kwargs)
+def new_figure(
+    rows: int, columns: int, *, figsize: tuple[float, float] | None = None, **of_axes: Any
+) -> tuple[Any, Any]:
+    """A figure and its axes (always a 2-D array) in the shared style. Without pyplot: a notebook's or a window's backend stays as it is."""
+    matplotlib.rcdefaults()
+    matplotlib.rcParams.update(_STYLE)
+    figure = Figure(figsize=figsize)
+    FigureCanvasAgg(figure)
+    return figure, figure.subplots(rows, columns, squeeze=False, **of_axes)
 
 
 _saved: ContextVar[list[Any] | None] = ContextVar("saved", default=None)
@@ -53,17 +57,14 @@ _saved: ContextVar[list[Any] | None] = ContextVar("saved", default=None)
 
 @contextlib.contextmanager
 def collected() -> Iterator[list[Any]]:
-    """The figures that are saved inside, in order. Settings and backend of matplotlib are as before afterwards."""
+    """The figures that are saved inside, in order. Matplotlib's settings are as before afterwards."""
     found: list[Any] = []
     token = _saved.set(found)
-    backend = matplotlib.get_backend()
     try:
         with matplotlib.rc_context():
             yield found
     finally:
         _saved.reset(token)
-        if matplotlib.get_backend() != backend:
-            matplotlib.use(backend)
 
 
 def save(figure: Any, path: Path) -> list[Path]:
@@ -79,13 +80,12 @@ def save(figure: Any, path: Path) -> list[Path]:
     for axes in figure.axes:  # the solver's last digits differ from one drawing to the next
         axes.set_position([round(side, 6) for side in axes.get_position(original=True).bounds])
     figure.draw_without_rendering()
-    shown = figure.get_tightbbox().padded(plt.rcParams["savefig.pad_inches"])
+    shown = figure.get_tightbbox().padded(matplotlib.rcParams["savefig.pad_inches"])
     shown = Bbox.from_extents(*(round(side, 4) for side in shown.extents))
     for place, left_out in zip(written, ("Software", "CreationDate"), strict=True):
         content = io.BytesIO()
         figure.savefig(content, format=place.suffix[1:], bbox_inches=shown, metadata={left_out: None})
         folders.put(place, content.getvalue())
-    plt.close(figure)
     if (collecting := _saved.get()) is not None:
         collecting.append(figure)
     return written

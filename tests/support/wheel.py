@@ -52,7 +52,17 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def mltcp(environment: Path, cwd: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return run(environment, cwd, "mltcp", *words)
+
+
+def run(environment: Path, cwd: Path, program: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """A program of the environment, as a user types it in the folder ``cwd``."""
     variables = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "COLUMNS")}
     return subprocess.run(
-        [str(environment / "bin/mltcp"), *words], cwd=cwd, env=variables, capture_output=True, text=True, check=False
+        [str(environment / "bin" / program), *words],
+        cwd=cwd,
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=False,
     )

@@ -123,6 +123,17 @@ def test_a_sweep(elsewhere: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize("executor", ["local", "dask"])
+def test_a_sweep_on_an_executor(executor: str, elsewhere: Path) -> None:
+    """Two at a time, in processes of their own: the same tables as one after the other in this process."""
+    (elsewhere / "a.toml").write_text('jobs = 2\non = "flow"\n[sweep]\nrate = ["100mbit", "1gbit"]\n')
+    fields: dict[str, Any] = {"iterations": 3, "isolated_runs": "none", "system": "reno"}
+    found = testbed.sweep("a.toml", executor=executor, parallel=2, out="two", **fields)
+    for each, alone in zip(found, testbed.sweep("a.toml", out="one", **fields), strict=True):
+        assert each.path.name == alone.path.name and each.path != alone.path
+        pd.testing.assert_frame_equal(each.table("iterations"), alone.table("iterations"))
+
+
 def test_toy_content(toy_topology: str, toy_collective: str, toy_trace: str, fake_kernel: FakeKernel) -> None:
     results = testbed.run(
         topo=toy_topology, collective=toy_collective, trace=toy_trace, workers=4, system="reno", **TINY
@@ -143,11 +154,29 @@ def test_the_error_tree() -> None:
     assert (TestbedError.exit_code, RequestError.exit_code, MachineError.exit_code) == (1, 2, 3)
 
 
-def test_the_notebook(elsewhere: Path) -> None:
-    """In percent format a notebook is a script."""
+NOTEBOOK = ROOT / "docs/notebooks/own_figure.py"
+
+
+def test_the_notebook_as_a_script(elsewhere: Path) -> None:
     variables = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"}
-    subprocess.run([sys.executable, ROOT / "docs/notebooks/own_figure.py"], check=True, env=variables)
+    subprocess.run([sys.executable, NOTEBOOK], check=True, env=variables)
     assert (elsewhere / "own_figure.png").stat().st_size > 1000
+
+
+def test_the_notebook_in_a_kernel(elsewhere: Path) -> None:
+    """In a process of its own: Jupyter's libraries warn, and a warning is an error here. The kernel runs in the current folder."""
+    pytest.importorskip("nbclient", exc_type=ImportError)
+    program = (
+        "import sys, jupytext, nbclient\n"
+        "notebook = jupytext.read(sys.argv[1])\n"
+        "nbclient.NotebookClient(notebook, kernel_name='python3', timeout=600).execute()\n"
+        "jupytext.write(notebook, 'executed.ipynb')\n"
+    )
+    variables = {key: value for key, value in os.environ.items() if key != "MPLBACKEND"}
+    subprocess.run([sys.executable, "-c", program, NOTEBOOK], check=True, env={**variables, "PYTHONPATH": str(ROOT)})
+    cells = json.loads((elsewhere / "executed.ipynb").read_text())["cells"]
+    outputs = [output for cell in cells if cell["cell_type"] == "code" for output in cell["outputs"]]
+    assert [set(output.get("data", {})) for output in outputs] == [{"image/png", "text/plain"}]  # a figure, and no text
 
 
 SNIPPET = """\

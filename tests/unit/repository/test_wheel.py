@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.wheel import environment, mltcp, wheel
+from tests.support.wheel import environment, mltcp, run, wheel
 
 __all__ = ["environment", "wheel"]  # fixtures
 
@@ -30,6 +30,31 @@ def test_it_runs_without_a_kernel(environment: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     (manifest,) = tmp_path.glob("results/*/reno/1/manifest.json")
     assert json.loads(manifest.read_text())["plan"]["topology"] == "dumbbell"
+
+
+PROGRAM = """\
+import json, sys
+import pandas as pd
+import testbed
+from matplotlib.figure import Figure
+
+results = testbed.run(topo="dumbbell", jobs=2, iterations=3, system=["reno", "mltcp_reno"], on="flow")
+assert isinstance(results.summary, pd.DataFrame) and isinstance(results.plot("interleaving"), Figure)
+again = testbed.load(results.path)
+print(json.dumps([testbed.__file__, results.verdict, list(results.summary["system"]), len(again.table("iterations"))]))
+"""
+
+
+def test_python_code_of_a_user_imports_it(environment: Path, tmp_path: Path) -> None:
+    done = run(environment, tmp_path, "python", "-c", PROGRAM)
+    assert done.returncode == 0, done.stderr
+    file, verdict, systems, rows = json.loads(done.stdout)
+    assert Path(file).is_relative_to(environment)
+    assert (verdict, systems, rows) == (
+        "valid",
+        ["reno", "mltcp_reno"],
+        2 * 2 * 2 * 3,
+    )  # systems, jobs, workers, iterations
 
 
 def test_what_it_plans_and_lists_is_content(environment: Path, tmp_path: Path) -> None:
