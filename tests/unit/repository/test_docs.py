@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from testbed import registry
 from testbed.cli import main
 from testbed.congestion import catalogue
 from testbed.congestion.curves import CURVES
@@ -98,3 +99,12 @@ def test_every_package_is_drawn_and_described() -> None:
 def test_every_command_is_described() -> None:
     """`make docs` writes the page anew."""
     assert commands_page.PAGE.read_text() == commands_page.page()
+
+
+@pytest.mark.parametrize("kind", registry.KINDS, ids=lambda kind: kind.name)
+def test_what_content_needs_is_described(kind: registry.Kind) -> None:
+    """A row of "Adding something" names everything that content of this kind has."""
+    rows = [
+        row.split(" | ") for row in (ROOT / "docs/architecture.md").read_text().splitlines() if row.startswith("| a")
+    ]
+    assert any(set(kind.has) <= set(re.findall(r"`(\w+)`", row[-1])) for row in rows)
