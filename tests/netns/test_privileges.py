@@ -172,9 +172,7 @@ sys.exit(main(["run", "--jobs", "1"]))
 """
     done = sudo("-c", script, cwd=folder)
     assert done.returncode == EXIT_MACHINE
-    assert done.stderr.startswith(
-        "error: under `sudo` what needs no root (a run in user-mode Linux, --dry-run) gives it up and is nobody's"
-    )
+    assert done.stderr.startswith("error: ") and "`sudo`" in done.stderr and "--dry-run" in done.stderr
     assert f"{secret}: Permission denied" in done.stderr and len(done.stderr.splitlines()) == 1
 
 

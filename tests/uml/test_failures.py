@@ -102,17 +102,17 @@ def own_plan(folder: Path, what: str, **fields: Any) -> Plan:
 def test_a_process_that_spins_meets_the_wall_limit(tmp_path: Path) -> None:
     done = cli(*QUICK, "--topo", topology(tmp_path, SPIN), "--wall-limit", "4s", cwd=tmp_path)
     assert done.returncode == EXIT_FAILED
-    assert "the wall limit of 4 s (--wall-limit) ended the run" in done.stderr
+    assert "4 s (--wall-limit)" in done.stderr
     assert not list(tmp_path.rglob("manifest.json"))
 
 
 def test_a_process_that_spins_is_ended(tmp_path: Path) -> None:
-    with pytest.raises(TestbedError, match=r"virtual time stood still for 8 s of wall time.*\(it was at: network\)"):
+    with pytest.raises(TestbedError, match=r"virtual time .*8 s of wall time.*network"):
         uml.find().run(own_plan(tmp_path, SPIN), lambda event: None, Patience(set_up_s=8))
 
 
 def test_a_run_that_lacks_memory_is_ended(tmp_path: Path) -> None:
-    with pytest.raises(TestbedError, match="out of the memory that it was given"):
+    with pytest.raises(TestbedError, match=r"out of .*memory"):
         uml.find().run(own_plan(tmp_path, GREEDY), lambda event: None, Patience())
 
 
@@ -126,7 +126,7 @@ def test_a_run_in_which_nothing_moves_any_more_is_ended() -> None:
     event = [{"at": "500ms", "link": "s1-s2", "state": "down"}]
     cut_off = runs.one_plan(jobs=1, compute="20ms", bytes="20MB", iterations=9, cc=["reno"], event=event)
     told: list[type[Event]] = []
-    with pytest.raises(TestbedError, match=r"for 5 s of virtual time no byte was acknowledged.*\[\[event\]\]"):
+    with pytest.raises(TestbedError, match=r"5 s of virtual time .*\[\[event\]\]"):
         uml.find().run(cut_off, lambda event: told.append(type(event)), Patience(idle_s=5))
     assert {Phase, Shares, Iteration} >= set(told) and told.count(Shares) >= 10
 

@@ -207,8 +207,6 @@ def test_job_schedulers_are_crossed_with_systems(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert [row.speedup_mean for row in summary.results] == pytest.approx([1, 1, 1.2, 1.2])
     assert load_summary(tmp_path / "x") == summary
-    assert summary.results[0].conclusion is None and "Reno under packed is 1.20× as fast as Reno under spread" in str(
-        summary.results[2].conclusion
-    )
+    assert summary.results[0].conclusion is None and "packed is 1.20×" in str(summary.results[2].conclusion)
     (one, *_) = driver.wanted([plan.planned(read(None, {**fields, "scheduler": "packed"}))], tmp_path)
     assert str(one.plan.folder) == "reno/1" and one.plan.scheduler == "packed"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 
 import pytest
 
@@ -28,8 +29,8 @@ def test_what_needs_root_is_said_once_and_blames_nothing(
     shown = capsys.readouterr().out
     assert shown.count("Needs root") == 1 and "netem" in shown and command("doctor", root=True) in shown
     assert "→ a kernel with" not in shown and "red" not in shown
-    assert "`--on uml` (of runs that name no backend) works here" in shown
-    assert "`--on host` needs root; nothing else was found against it" in shown
+    assert re.search(r"`--on uml` .*works here", shown)
+    assert "`--on host` needs root" in shown
     assert doctor.report(as_json=True) == EXIT_OK
     found = json.loads(capsys.readouterr().out)
     assert (found["uml"], found["host"], found["flow"]) == (True, None, True)
@@ -49,7 +50,7 @@ def test_where_nothing_works_the_lines_that_say_why_can_be_told_in_a_pipe(
     assert doctor.report(as_json=False) == EXIT_MACHINE
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines if "it is broken [here]" in line] == ["NO", "NO"]
-    assert sum("the lines that begin with NO say why" in line for line in lines) == 2
+    assert sum("begin with NO" in line for line in lines) == 2
 
 
 def test_what_is_to_be_pasted_is_in_one_line(

@@ -75,7 +75,7 @@ def test_who_is_gone_while_a_link_is_down_is_said_with_it() -> None:
     spec = read(None, {"event": [{"at": "1s", "link": "s1-s2", "state": "down"}]})
     (plan, *_) = plans(resolve(spec))
     with (
-        pytest.raises(GoneError, match=r"worker 1 is gone\nIn this experiment s1-s2 goes down at 1 s") as caught,
+        pytest.raises(GoneError, match=r"worker 1 is gone\n.* s1-s2 .* 1 s") as caught,
         explained(plan),
     ):
         raise GoneError(1, "worker 1 is gone")

@@ -95,7 +95,8 @@ def test_a_table_may_be_as_large_as_said(
     with (run / "links.csv").open("ab") as file:
         file.truncate(5 << 30)  # sparse
     assert main(["judge", str(run)]) == EXIT_REQUEST
-    assert "links.csv has 5.4 GB, and 2.1 GB are the most that are read" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert all(value in said for value in ("links.csv", "5.4 GB", "2.1 GB"))
 
 
 def test_a_digest_is_taken_in_pieces(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,9 +70,7 @@ class Run:
 
 def test_a_run_that_spins_is_ended() -> None:
     run = Run().say(phase(), tick(), iteration(3)).wait(59)
-    with pytest.raises(
-        TestbedError, match=r"virtual time stood still for 60 s of wall time.*iteration 3 of job 1.*spins"
-    ):
+    with pytest.raises(TestbedError, match=r"60 s of wall time.*iteration 3 of job 1"):
         run.wait(2)
 
 
@@ -107,7 +105,7 @@ def test_long_computing_of_a_job_is_no_standstill() -> None:
     """Under virtual time that takes no wall time; nothing is acknowledged meanwhile."""
     run = Run(Patience(idle_s=10_000)).say(phase())
     run.say(*[tick(0)] * 19_000).wait(1)
-    with pytest.raises(TestbedError, match=r"for 10000 s of virtual time no byte was acknowledged"):
+    with pytest.raises(TestbedError, match=r"10000 s of virtual time .*acknowledged"):
         run.say(*[tick(0)] * 1_100).wait(1)
 
 
@@ -132,9 +130,7 @@ def test_a_job_that_stands_still_while_others_go_on_ends_the_run() -> None:
     for _ in range(590):
         run.say(tick())
     run.wait(1)
-    with pytest.raises(
-        TestbedError, match=r"for 300 s of virtual time job 1 has got no byte through .* while others went on"
-    ):
+    with pytest.raises(TestbedError, match=r"300 s of virtual time job 1 .*others"):
         run.say(*[tick()] * 20).wait(1)
     run = Run(patience).say(iteration(0), iteration(1), *[tick()] * 2000)
     run.wait(1)
@@ -146,14 +142,14 @@ def test_who_announces_computing_has_half_an_hour() -> None:
     with pytest.raises(TestbedError, match="stood still for 60 s"):
         run.wait(2)
     run = Run().say(phase(), events.Computing("job 0", True))
-    with pytest.raises(TestbedError, match=r"still for 1800 s .* though job 0 had announced computing"):
+    with pytest.raises(TestbedError, match=r"1800 s .*job 0 .*computing"):
         run.wait(1801)
     assert [type(event) for event in run.heard] == [events.Phase]
 
 
 def test_a_given_wall_limit_is_absolute() -> None:
     run = Run(Patience(wall_s=100)).say(phase())
-    with pytest.raises(TestbedError, match=r"the wall limit of 100 s \(--wall-limit\) ended the run \(the last to end"):
+    with pytest.raises(TestbedError, match=r"100 s \(--wall-limit\)"):
         for number in range(30):
             run.say(tick(), iteration(number)).wait(5)
     assert run.clock.now == pytest.approx(1100, abs=1)
@@ -185,9 +181,7 @@ def test_while_this_process_is_stopped_no_time_passes() -> None:
 
 def test_on_a_real_clock_only_progress_counts() -> None:
     run = Run(virtual=False).say(phase("network")).wait(250).say(tick(0)).wait(40)
-    with pytest.raises(
-        TestbedError, match=r"for 300 s of time no byte was acknowledged .*program of one's own hang, or"
-    ):
+    with pytest.raises(TestbedError, match=r"300 s of time .*acknowledged .*program"):
         run.say(tick(0)).wait(15)
     run = Run(virtual=False)
     for _ in range(10):
@@ -265,7 +259,7 @@ def test_a_console_is_followed_until_the_kernel_is_given_up(
         clock.now += 0.25
 
     monkeypatch.setattr("time.sleep", sleep)
-    with pytest.raises(TestbedError, match=r"virtual time stood still for 60 s .*iteration 0 of job 1"):
+    with pytest.raises(TestbedError, match=r"virtual time .*60 s .*iteration 0 of job 1"):
         uml._follow(process, tmp_path, Watch(PATIENCE, heard.append, virtual=True, clock=clock))
     assert [type(event) for event in heard] == [events.Phase, events.Phase, events.Shares, events.Iteration]
     assert clock.now == pytest.approx(1060, abs=1)

@@ -49,8 +49,8 @@ def test_a_paragraph_keeps_lines_and_paths_but_no_endless_words() -> None:
 
 def test_arguments_that_are_no_text_are_found() -> None:
     assert text.first_stray(["run", "--name", "ä"]) is None
-    assert text.first_stray(["run", "caf\udce9"]) == r"the argument 'caf\xe9' is not text (UTF-8 without NUL)"
-    assert text.first_stray(["a\0b"]) == r"the argument 'a\x00b' is not text (UTF-8 without NUL)"
+    assert r"'caf\xe9'" in str(text.first_stray(["run", "caf\udce9"]))
+    assert r"'a\x00b'" in str(text.first_stray(["a\0b"]))
 
 
 @pytest.mark.parametrize(

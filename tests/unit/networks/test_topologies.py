@@ -157,7 +157,7 @@ def test_in_a_cluster_uplinks_alone_are_bottlenecks() -> None:
         ["h4", "s2", "h5"],
         ["h5", "s2", "h4"],
     ]
-    with pytest.raises(ValueError, match="every server has at least one GPU"):
+    with pytest.raises(ValueError, match="GPU"):
         Cluster(3, 0)
 
 

@@ -170,8 +170,8 @@ def test_different_plans_are_compared_and_named(
         make_run(tmp_path / "other" / "fast" / str(seed), "fast", seed, [1.1] * 7)
     assert main(["compare", str(golden), str(tmp_path / "other"), "--out", str(tmp_path / "out")]) == 0
     said = capsys.readouterr().out
-    assert "the plans are not the same: other jobs" in said
-    assert "only one of the two has base" in said
+    assert "other jobs" in said
+    assert "has base" in said
     assert "1.000" in said  # 1.1 s ÷ the mean of 1.1 s
 
 

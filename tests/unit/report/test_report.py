@@ -130,7 +130,7 @@ def test_the_report_stands_by_itself(reported: Path) -> None:
 
 def test_claims_stand_by_paper_and_say_what_is_quick(reported: Path) -> None:
     told = reported.with_suffix(".md").read_text()
-    assert "**MLTCP: Congestion Control for DNN Training (arXiv 2402.09589; HotNets 2024)**: " in told
+    assert "(arXiv 2402.09589; HotNets 2024)**: " in told
     assert told.index("(LTP, IWQoS 2023)**") < told.index("(SJF-BCO, MobiHoc 2022)**")
 
 
@@ -283,7 +283,7 @@ def test_what_cannot_be_used_is_named_and_the_rest_is_drawn(
         lines = [line for line in said.splitlines() if str(path) in line]
         assert len(lines) == 1 and what in lines[0], (what, lines)
         assert str(path) in page
-    assert sum("not all made by the same program" in line for line in said.splitlines()) == 1
+    assert sum("same program" in line for line in said.splitlines()) == 1
     assert "Traceback" not in said
     assert {path.stem for path in (tmp_path / "figures").glob("*.png")} == set(IDS)
 
@@ -368,7 +368,5 @@ def test_every_claim_says_how_many_stalls_its_numbers_hold(tmp_path: Path) -> No
         (run / "manifest.json").write_bytes(documents.encode(told))
         runs.append(run)
     assert stalls.describe_stalls(runs[2:]) == "not recorded"
-    assert (
-        stalls.describe_stalls(runs)
-        == "3 retransmission timeouts, 5 tail loss probes, 0 spurious timeouts in 2 runs; not recorded in 1"
-    )
+    timeouts, probes, spurious, recorded, not_recorded = map(int, re.findall(r"\d+", stalls.describe_stalls(runs)))
+    assert (timeouts, probes, spurious, recorded, not_recorded) == (3, 5, 0, 2, 1)

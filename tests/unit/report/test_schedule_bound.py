@@ -41,10 +41,7 @@ def test_the_counterexample_refutes_the_theorem(tmp_path: Path) -> None:
     """By the schedulers themselves, and the optimum."""
     found = computed(tmp_path, GIVEN, seeds=1)
     assert found.verdict == "not reproduced" and found.value == pytest.approx(7 / 6)
-    assert (
-        "jobs of one GPU and 3, 3, 2, 2, 2 s on two GPUs (n_g φ u / l = 1): 7 s, where 6 s are possible"
-        in found.measured
-    )
+    assert "3, 3, 2, 2, 2 s on two GPUs (n_g φ u / l = 1): 7 s, where 6 s" in found.measured
 
 
 def test_drawn_lists_of_single_gpu_jobs_refute_it_too_and_larger_ones_do_not(tmp_path: Path) -> None:

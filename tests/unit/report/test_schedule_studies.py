@@ -148,7 +148,7 @@ def test_a_report_of_schedules(tmp_path: Path) -> None:
     (chapter,) = (one for one in found if one.id == "sjf-lambda")
     text = (tmp_path / "report.md").read_text()
     assert "mltcp sweep experiments/sjf-lambda.toml --out" in text
-    assert "36 schedules, by the model; nothing was emulated" in text and chapter.claims[0].claim in text
+    assert "36 schedules" in text and chapter.claims[0].claim in text
     html = (tmp_path / "report.html").read_text()
     assert 'href="#sjf-lambda"' in html and "sjf-lambda.csv" in html
     claims = pd.read_csv(tmp_path / "claims.csv")
@@ -268,5 +268,5 @@ def test_what_is_asked_of_whom(tmp_path: Path) -> None:
     other.write_text('kind = "else"')
     names = [str(FILES["sjf-kappa"]), str(other), str(tmp_path / "none.toml")]
     assert spec.apart(names) == (names[:1], names[1:])
-    with pytest.raises(RequestError, match=r"no file|cannot be read|there is no"):
+    with pytest.raises(RequestError, match=re.escape(names[2])):
         spec.read(names[2])

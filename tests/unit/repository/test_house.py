@@ -231,7 +231,7 @@ def test_make_demo_needs_no_root_and_no_new_kernel() -> None:
     shown = subprocess.run(["make", "-n", "demo"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     demo_line = next(line for line in shown.splitlines() if "testbed demo" in line)
     assert not any(word in line for line in (demo_line, *demo.RUNS) for word in ("sudo", "--rto-min", "--on"))
-    assert "make demo-host: the same on this machine's kernel (root)" in shown
+    assert "make demo-host" in shown
 
 
 def test_the_demo_asks_for_nothing_that_linux_6_1_lacks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -167,7 +167,7 @@ def test_every_schedule_is_sound(name: str, instance: tuple[list[Request], job_s
     try:
         assigned = asked(name, requests, where, seed=seed)
     except RequestError as error:
-        assert "schedules gets every job to its end" in str(error)
+        assert "schedules" in str(error)
         return
     ran = carried_out(assigned, requests, where)
     held: dict[Gpu, list[tuple[float, float]]] = {}

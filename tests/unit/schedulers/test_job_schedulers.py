@@ -44,7 +44,7 @@ def test_a_partial_schedule_never_wins() -> None:
     best = search.Best(instance)
     best.attempt(search.Trial(instance, search.first_fit, [0, 1], 2.0))
     assert best.makespan_s == math.inf
-    with pytest.raises(RequestError, match="none of 1 schedules gets every job to its end"):
+    with pytest.raises(RequestError, match="none of 1 schedules"):
         best.assignments()
     best.attempt(search.Trial(instance, search.first_fit, [0, 1], 6.0))
     assert best.makespan_s == 6 and best.assignments().trials == 2
@@ -187,7 +187,7 @@ def test_the_optimum_waits_where_contention_costs_more() -> None:
     ],
 )
 def test_the_optimum_is_for_a_few_jobs(jobs: list[Request], model: Model) -> None:
-    with pytest.raises(RequestError, match="it is for 8 jobs at the most, all there from the beginning, in continuous"):
+    with pytest.raises(RequestError, match="8 jobs"):
         asked("optimum", jobs, cluster(2), model)
 
 

@@ -203,4 +203,4 @@ def test_bad_input_is_one_paragraph(
 def test_all_schedulers_tell_their_options(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["schedule", "--scheduler", "list"]) == EXIT_OK
     (said,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("sjf_bco: "))
-    assert "faffp (pack, the default, or leastload), lam" in said and "horizon (T ÷ first fit's makespan" in said
+    assert "faffp (" in said and "leastload" in said and "horizon (T ÷ first fit's makespan" in said

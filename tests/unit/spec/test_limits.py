@@ -111,7 +111,7 @@ def test_a_sweep_is_counted_before_its_points_are_made(tmp_path: Path) -> None:
             f"{field} = {values}\n" for field in ("jobs", "workers", "seed", "seeds", "iterations", "channels", "mtu")
         )
     )
-    with pytest.raises(RequestError, match="stands for 2,799,360,000,000 experiments, and 4,096 is the most"):
+    with pytest.raises(RequestError, match=r"2,799,360,000,000 experiments.* 4,096 "):
         sweep.read(str(file), {})
 
 

@@ -131,9 +131,7 @@ def test_a_job_of_one_kind_takes_the_place_of_one_of_the_other(tmp_path: Path) -
 def test_a_flag_that_every_job_overrules_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "a.toml", '[[job]]\ntrace = "s1"\nworkers = 3\n[[job]]\ntrace = "s2"\n')
     assert sweep.read(path, {"workers": 4})[0].all_jobs[1].workers == 4
-    with pytest.raises(
-        RequestError, match=r"--trace: every .*a.toml says that itself; change one by --set job.0.trace="
-    ):
+    with pytest.raises(RequestError, match=r"--trace: .*a.toml .*--set job.0.trace="):
         sweep.read(path, {"trace": "s3"})
     with pytest.raises(RequestError, match="--set mtu=3: mtu is given by a flag, too"):
         sweep.read(path, {"mtu": 9000, "set": ["mtu=3"]})
@@ -146,7 +144,7 @@ def test_any_file_name_will_do(tmp_path: Path) -> None:
 def test_what_is_swept_cannot_be_given(tmp_path: Path) -> None:
     path = write(tmp_path / "s.toml", "[sweep]\nseeds = [1, 2]\nrate = ['1gbit']\n")
     for flags in ({"seeds": 3}, {"set": ["rate=2gbit"]}):
-        with pytest.raises(RequestError, match="is swept, and the command line gives it one value"):
+        with pytest.raises(RequestError, match="is swept"):
             sweep.read(path, flags)
 
 
@@ -274,6 +272,6 @@ def test_earlier_names_of_fields_are_understood(tmp_path: Path) -> None:
         assert (before.system, before.scheduler) == (now.system, now.scheduler)
     assert sweep.read(old, {"cc": ("bbr",)})[0].system == ("bbr",)
     both = write(tmp_path / "both.toml", 'cc = ["cubic"]\nsystem = ["reno"]\n')
-    with pytest.raises(RequestError, match="cc and system are two names of one field") as error:
+    with pytest.raises(RequestError, match="cc and system ") as error:
         sweep.read(both, {})
     assert str(both) in str(error.value)

@@ -69,7 +69,7 @@ def test_a_file_without_it_is_the_same(tmp_path: Path) -> None:
 def test_what_it_cannot_hold(tmp_path: Path, content: str) -> None:
     path = tmp_path / "wrong.toml"
     path.write_text(content)
-    with pytest.raises(RequestError, match=r"quick: (is a table of fields|(name|base) is the same in any case)"):
+    with pytest.raises(RequestError, match=r"quick: "):
         spec.read(str(path), {})
 
 

@@ -35,7 +35,7 @@ def test_chakra_without_times_is_carried_out(tmp_path: Path) -> None:
         ("all_reduce2", 2000, ("compute2",)),
         ("optimizer", 5_000_000, ("all_reduce1", "all_reduce2")),
     ]
-    assert "the trace has no start times: they follow from durations and dependencies" in trace.assumptions
+    assert any("start times" in one for one in trace.assumptions)
 
 
 def test_chakra_what_the_next_computing_waits_for_blocks(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_chakra_the_cpus_call_is_no_collective_of_its_own(tmp_path: Path) -> Non
     trace = imported(made.write(tmp_path))
     assert sorted(collectives(trace)) == [("all_reduce", 1000), ("broadcast", 500)]
     said = " ".join(trace.assumptions)
-    assert "the CPU's calls of collectives are computing, not collectives" in said
+    assert "the CPU's calls of collectives" in said
     assert "taken from their names (1 ncclDevKernel_AllReduce_Sum_f32)" in said
 
 

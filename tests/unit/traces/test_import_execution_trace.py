@@ -32,7 +32,7 @@ def test_a_recorded_host_trace(path: Path) -> None:
     assert trace.compute_s == pytest.approx(0.02)
     said = " ".join(trace.assumptions)
     assert "annotations of their backend (6 gloo:all_reduce)" in said
-    assert "sizes are those of the nodes' inputs" in said
+    assert "nodes' inputs" in said
     assert ("its process group had one rank" in said) == (path == HOST_ONE_RANK)
     with pytest.raises(TraceError, match="--iteration 222ms"):
         imported(path)
@@ -51,7 +51,7 @@ def test_a_host_trace_of_nccl(tmp_path: Path) -> None:
     assert trace.compute_s == pytest.approx(0.222)
     assert trace.noise == "0%"
     assert trace.native_rate == 25_000_000_000
-    assert "222 ms of computing per step was given by hand" in trace.assumptions[0]
+    assert "222 ms of computing per step" in trace.assumptions[0]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_an_old_host_trace_tells_by_its_inputs(tmp_path: Path, inputs: Json) -> 
             node.update(inputs, attrs=[])
     path = write(tmp_path, raw)
     hand = Duration.parse("222ms")
-    with pytest.raises(TraceError, match="the sizes of its collectives are missing"):
+    with pytest.raises(TraceError, match="sizes of its collectives"):
         imported(path, iteration=hand)
     assert collectives(imported(path, iteration=hand, ranks=4)) == [("all_gather", 4000)] * 2
 
@@ -86,7 +86,7 @@ def test_a_refusal_names_what_there_is(tmp_path: Path) -> None:
     for one in attributes:
         if one["name"] == "collective_name":
             one["value"] = "gather"
-    with pytest.raises(TraceError, match="left out 6 gather of a kind that cannot be replayed"):
+    with pytest.raises(TraceError, match="6 gather "):
         imported(write(tmp_path, raw), iteration=Duration.parse("222ms"))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def test_a_recorded_profile(path: Path) -> None:
 
 def test_recorded_ranks_are_pooled() -> None:
     trace = import_trace(TWO_RANKS, Request(), name="mine", model="a model")
-    assert trace.source.measured_by == "PyTorch profiler (Kineto), rank 0 of 2; medians of 6 steps of 2 ranks"
+    assert re.findall(r"\d+", trace.source.measured_by) == ["0", "2", "6", "2"]  # rank, ranks, steps, ranks
     assert collectives(trace) == [("all_reduce", size) for size in RECORDED]
 
 
@@ -59,7 +60,7 @@ def test_who_measured_and_on_what(tmp_path: Path) -> None:
         "deviceProperties": [{"id": 0, "name": "NVIDIA A100"}],
     }
     source = imported(data_parallel().write(tmp_path, **head)).source
-    assert source.measured_by == "PyTorch profiler (Kineto), rank 0 of 2, NCCL 2.17.1; medians of 3 steps"
+    assert re.findall(r"[\d.]+", source.measured_by) == ["0", "2", "2.17.1", "3"]  # rank, ranks, NCCL, steps
     assert source.on == "2 × NVIDIA A100"
 
 
@@ -155,7 +156,7 @@ def test_sizes_are_those_of_the_whole_tensor(tmp_path: Path) -> None:
     trace = imported(made.write(tmp_path))
     profiled = next(role for role in trace.roles if role.name == "profiled")
     assert [(op.kind, op.size) for op in profiled.operations if op.size] == [said for *_, said in cases if said]
-    assert "1 reduce cannot be replayed and were left out" in trace.assumptions
+    assert any("1 reduce " in one for one in trace.assumptions)
 
 
 def test_process_groups(tmp_path: Path) -> None:
@@ -172,7 +173,7 @@ def test_process_groups(tmp_path: Path) -> None:
     assert {name: len(lists[0]) for name, lists in both.groups.items()} == {"tp": 8, "0": 2}
     trace = imported(path, group="0")
     assert trace.bytes_per_iteration == 16000
-    assert "process group 'tp' (8 ranks, 3 collectives, 84 B in all profiled steps) was left out" in trace.assumptions
+    assert any("'tp' (8 ranks, 3 collectives, 84 B " in one for one in trace.assumptions)
     assert (imported(path, group="tp").bytes_per_iteration, imported(path, group="tp").ranks) == (28, 8)
     with pytest.raises(TraceError, match=r"'pp'; its groups: '0', 'tp'"):
         imported(path, group="pp")
@@ -199,8 +200,8 @@ def test_sizes_of_an_old_trace_are_given_by_hand(tmp_path: Path, args: Json, lac
     assert "they were given by hand" in " ".join(trace.assumptions)
     trace = imported(path, sizes=(Size.parse("11B"),))
     assert collectives(trace) == [("all_reduce", 5), ("all_reduce", 6)]
-    assert "collective sizes are assumed: 11 B per step, split evenly" in trace.assumptions
-    with pytest.raises(TraceError, match="--bytes has 3 sizes, and its steps have 2 collectives"):
+    assert any("11 B per step" in one for one in trace.assumptions)
+    with pytest.raises(TraceError, match=r"--bytes .*3 sizes.* 2 collectives"):
         imported(path, sizes=(Size(1), Size(2), Size(3)))
 
 
@@ -212,7 +213,7 @@ def test_sizes_by_hand_are_refused_where_there_are_some(tmp_path: Path) -> None:
 def test_without_profiler_steps_an_optimizer_step_will_do(tmp_path: Path) -> None:
     made = data_parallel(4)
     made.events = [event for event in made.events if "ProfilerStep" not in event["name"]]
-    with pytest.raises(TraceError, match=r"no 'ProfilerStep#N' annotations.*no Optimizer.step either.*prof\.step\(\)"):
+    with pytest.raises(TraceError, match=r"'ProfilerStep#N' .*Optimizer.step .*prof\.step\(\)"):
         imported(made.write(tmp_path))
     for number in range(4):
         made.event("Optimizer.step#SGD.step", "user_annotation", 100 * number + 90, 10)
@@ -220,7 +221,7 @@ def test_without_profiler_steps_an_optimizer_step_will_do(tmp_path: Path) -> Non
     assert len(profile(path).steps) == 3
     trace = imported(path)
     assert trace.compute_s == pytest.approx(0.095)
-    assert "steps are taken to end with each Optimizer.step#SGD.step" in trace.assumptions[1]
+    assert "Optimizer.step#SGD.step" in trace.assumptions[1]
     made.event("Optimizer.step#Adam.step", "user_annotation", 95, 1)
     with pytest.raises(TraceError, match=r"1 × Optimizer.step#Adam.step, 4 × Optimizer.step#SGD.step"):
         imported(made.write(tmp_path))
@@ -232,7 +233,7 @@ def test_several_ranks_are_pooled_and_odd_steps_left_out(tmp_path: Path) -> None
     paths = [first.write(tmp_path, "0.json"), second.write(tmp_path, "1.json")]
     trace = import_trace(paths, Request(), name="mine", model="a model")
     assert "medians of 5 steps of 2 ranks" in trace.source.measured_by
-    assert "1 of 6 steps exchanged something else and were left out" in trace.assumptions
+    assert any("1 of 6 steps" in one for one in trace.assumptions)
 
 
 def test_without_kernels_the_cpu_tells_when(tmp_path: Path) -> None:
@@ -256,12 +257,12 @@ def test_annotations_tell_what_kernels_of_one_name_carry_out(tmp_path: Path) -> 
     trace = imported(hybrid_parallel().write(tmp_path, **SIXTEEN))
     assert collectives(trace) == HYBRID
     said = " ".join(trace.assumptions)
-    assert "kinds are told by the annotations around the launches" in said
-    assert "5 NCCL kernels were launched outside of any annotation" in said
+    assert "annotations around the launches" in said
+    assert "5 NCCL kernels" in said
     assert "(5 send_recv)" in said
-    assert "sizes are those of 'Input Dims' and 'Input type'" in said
-    assert "an all-gather's size is that of its input times 16 ranks" in said
-    assert "1 of 5 steps exchanged something else and were left out" in said
+    assert "'Input Dims' and 'Input type'" in said
+    assert "times 16 ranks" in said
+    assert "1 of 5 steps" in said
     assert trace.source.measured_by.endswith("medians of 4 steps")
 
 
@@ -297,7 +298,7 @@ def test_what_cpus_exchange_beside_gpus_is_left_out_and_said(tmp_path: Path) -> 
     made.event("gloo:broadcast", "user_annotation", 50, 2, **{"Input Dims": [[9]], "Input type": ["float"]})
     trace = imported(made.write(tmp_path))
     assert collectives(trace) == [("all_reduce", 4000), ("all_reduce", 12000)]
-    assert "what the CPUs exchanged beside the GPUs was left out (1 gloo:broadcast)" in trace.assumptions
+    assert any("(1 gloo:broadcast)" in one for one in trace.assumptions)
 
 
 def test_several_kernels_of_one_annotation_are_one_collective(tmp_path: Path) -> None:
@@ -323,7 +324,7 @@ def test_what_an_all_gather_gathers_needs_the_ranks(tmp_path: Path) -> None:
 def test_sizes_are_asked_for_the_usual_step(tmp_path: Path) -> None:
     """The first step has 20 collectives, the others 15: 20 sizes would keep the odd one alone."""
     path = hybrid_parallel(dims=False).write(tmp_path)
-    with pytest.raises(TraceError, match=r"one for each of the 15 collectives of a step \(9 all_to_all.*in 4 of its 5"):
+    with pytest.raises(TraceError, match=r"15 collectives of a step \(9 all_to_all.*4 of its 5"):
         imported(path)
     trace = imported(path, sizes=tuple(Size(100 + index) for index in range(15)))
     assert trace.bytes_per_iteration == 15 * 100 + 14 * 15 // 2
@@ -366,7 +367,7 @@ def test_one_rank_imports_and_says_so(tmp_path: Path) -> None:
     trace = imported(data_parallel(**{"Group size": 1}).write(tmp_path))
     assert collectives(trace) == [("all_reduce", 4000), ("all_reduce", 12000)]
     assert "its process group had one rank" in " ".join(trace.assumptions)
-    assert "workers there are is the experiment's choice" in " ".join(trace.assumptions)
+    assert "the experiment's choice" in " ".join(trace.assumptions)
 
 
 def test_gloo_on_a_cpu(tmp_path: Path) -> None:
@@ -381,8 +382,8 @@ def test_gloo_on_a_cpu(tmp_path: Path) -> None:
     (exchange,) = profile(path).steps[0].exchanges
     assert (exchange.bytes, exchange.ready_s, exchange.end_s) == (4000, 0.04, 0.06)
     said = " ".join(imported(path).assumptions)
-    assert "collectives are the annotations of their backend (3 gloo:all_reduce, 3 gloo:barrier)" in said
-    assert "3 gloo:barrier cannot be replayed and were left out" in said
+    assert "(3 gloo:all_reduce, 3 gloo:barrier)" in said
+    assert "3 gloo:barrier cannot be replayed" in said
 
 
 def test_a_refusal_names_what_there_is(tmp_path: Path) -> None:
@@ -403,7 +404,7 @@ def test_a_refusal_names_what_there_is(tmp_path: Path) -> None:
         assert what in str(error.value)
     nothing = Kineto()
     nothing.step(0, 0, 100)
-    with pytest.raises(TraceError, match="In the whole file there is none at all"):
+    with pytest.raises(TraceError, match="whole file"):
         imported(nothing.write(tmp_path))
 
 
@@ -415,7 +416,7 @@ def test_noise_is_from_step_to_step_not_from_rank_to_rank(tmp_path: Path) -> Non
     paths = [data_parallel().write(tmp_path, "0.json"), slow.write(tmp_path, "1.json")]
     trace = import_trace(paths, Request(), name="mine", model="a model")
     assert trace.noise == "0%"
-    assert "its 2 ranks compute for 95 to 190 ms a step on average" in " ".join(trace.assumptions)
+    assert "2 ranks compute for 95 to 190 ms" in " ".join(trace.assumptions)
 
 
 def test_one_odd_step_makes_no_noise_and_is_named(tmp_path: Path) -> None:

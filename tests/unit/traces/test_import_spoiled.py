@@ -198,7 +198,7 @@ def test_what_is_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     os.mkfifo(tmp_path / "fifo.json")
     for path in (tmp_path / "fifo.json", Path("/dev/zero")):
         assert cli(path, "-o", tmp_path / "out.json") == 2
-        assert f"error: {path} cannot be read: it is no regular file" in capsys.readouterr().err
+        assert f"error: {path} " in capsys.readouterr().err
     with pytest.raises(TraceError, match=r"a\\x00b.json cannot be the name of a file"):
         importing.detect(Path("a\0b.json"))
 

@@ -41,7 +41,7 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert cli(*arguments) == 0
     said = capsys.readouterr().out
     assert "16 kB in 2 collectives" in said and "at 10 Gbit/s" in said
-    assert "left out of each step: 1 broadcast (200 B in all)" in said
+    assert "1 broadcast (200 B in all)" in said
     trace = load(str(out))
     assert (trace.name, trace.model, trace.source.on) == ("mine", "ResNet-50", "two GPUs")
     before = out.read_bytes()
