@@ -135,7 +135,7 @@ def test_schedulers_are_given_the_options_that_they_have(scheduler: str, given: 
     ("fields", "said"),
     [
         ('options = "horizon=0"', "horizon in 'sjf_bco:horizon=0': 0 is not between 1"),
-        ('options = "speed=3"', "setting x: options: no scheduler of these has speed=3"),
+        ('options = "speed=3"', "setting x: options: no scheduler of these has 'speed'"),
         ("load = 0", "setting x: load: 0 is not above 0"),
         ("intra = -1", "setting x: intra: -1 is not above 0"),
         ("reduce = nan", "setting x: reduce: nan is not above 0"),
