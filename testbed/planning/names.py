@@ -106,7 +106,12 @@ def _by_name(value: Any, files: dict[str, str]) -> Any:
         return {key: _by_name(one, files) for key, one in value.items() if one is not None}
     if isinstance(value, list | tuple):
         return [_by_name(one, files) for one in value]
-    return _FILE.sub(lambda found: _noted(found[0], files), value) if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    path, colon, options = value.partition(":")  # a path on its own may have blanks and commas
+    if (name := _noted(path, files)) != path:
+        return f"{name}{colon}{_by_name(options, files)}"
+    return _FILE.sub(lambda found: _noted(found[0], files), value)
 
 
 def _noted(name: str, files: dict[str, str]) -> str:

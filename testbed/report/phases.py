@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from testbed.core import builtin_transport
+from testbed.core import builtin_transport, system_text
 from testbed.core.runs import metrics
 from testbed.core.runs.load import LoadError, Run
 from testbed.models.statistics import geometric_mean
@@ -152,11 +152,13 @@ def by_tcp(study: Study) -> str:
 
 def _with_options(study: Study, options: str) -> str:
     """The first that loses with exactly these, or with a choice behind them (``broadcast=tcp:reno``); empty if there is none."""
-    own = (run for run in study.runs if not run.jobs[0].by_tcp)
-    told = ((run.system, run.jobs[0].transport.partition(":")[2]) for run in own)
-    return next(
-        (system for system, given in told if given == options or (options and given.startswith(f"{options}:"))), ""
-    )
+    wanted = system_text.pairs(options)
+    for run in study.runs:
+        given = system_text.part(run.jobs[0].transport).options
+        plain = tuple((key, system_text.name_of(value)) for key, value in given)
+        if not run.jobs[0].by_tcp and wanted in (given, plain):
+            return run.system
+    return ""
 
 
 def tcp(rows: pd.DataFrame) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import random
@@ -33,6 +34,7 @@ from tests.support import processes
 from tests.support.properties import examples
 from tests.support.runs import INTERRUPTIBLE, ROOT, rounds
 
+EXAMPLES = Path(__file__).parents[3] / "examples"
 SMALL = ("--on", "flow", "--jobs", "1", "--compute", "20ms", "--bytes", "200kB", "--iterations", "2", "--system", "reno", "--alone", "none", "--quiet")  # fmt: skip
 BASE = "dumbbell-1xsynthetic-compute-20ms-bytes-200kB-system-reno-iterations-2-isolated_runs-none"
 
@@ -108,6 +110,32 @@ def test_a_file_is_known_by_name_and_content(tmp_path: Path) -> None:
     one, moved, other = asked("a", "1"), asked("b", "1"), asked("a", "2")
     assert one == moved and one.fields == other.fields == {"on": "uml", "trace": "mine.json"}
     assert one.files.keys() == other.files.keys() == {"mine.json"} and one.files != other.files
+
+
+@pytest.mark.parametrize("name", ["mine.py", "my own.py", "a,b.py", "a=b+c.py"])
+@pytest.mark.parametrize(
+    ("field", "example"),
+    [
+        ("topo", "two_sites.py"),
+        ("collective", "collective_hub.py"),
+        ("system", "transport_deadline.py"),
+        ("system", "scheduler_flow_first_wins.py"),
+        ("scheduler", "scheduler_job_backwards.py"),
+        ("trace", "two_bursts.json"),
+    ],
+)
+def test_a_file_of_ones_own_is_known_by_its_content(field: str, example: str, name: str, tmp_path: Path) -> None:
+    path = (tmp_path / name).with_suffix(Path(example).suffix)
+    path.write_bytes((EXAMPLES / example).read_bytes())
+    fields: dict[str, Any] = {field: (str(path),) if field in ("system", "scheduler") else str(path)}
+
+    def asked() -> Asked:
+        return names.asked(spec.Spec(**fields), "uml")
+
+    before = asked()
+    assert before.files == {path.name: hashlib.sha256(path.read_bytes()).hexdigest()}
+    path.write_bytes(path.read_bytes() + b"\n")
+    assert asked().fields == before.fields and asked().files != before.files
 
 
 # What is kept
