@@ -23,6 +23,7 @@ from distributed.security import Security
 from testbed.campaign.executors import dask
 from testbed.campaign.provenance import source_sha256
 from testbed.cli import main
+from testbed.core import locks
 from testbed.core.errors import EXIT_INTERRUPTED, EXIT_MACHINE
 from testbed.core.runs.determinism_log import Sample, read
 from testbed.core.runs.load import TABLES, check, load_run
@@ -319,7 +320,7 @@ def test_a_campaign_is_private_and_leaves_nothing_when_it_is_killed(tmp_path: Pa
         processes.until(lambda: not ours(), lambda: {pid: processes.below().get(pid) for pid in ours()})
         assert "Traceback" not in errors.read()
     assert not list(aside.iterdir())
-    assert not [path for path in results.rglob("*") if path.name.startswith(".") and path.name != ".lock"]
+    assert not [path for path in results.rglob("*") if path.name.startswith(".") and not path.name.startswith(locks.FILE)]
 
 
 @pytest.mark.parametrize("executor", ["local", "dask", "slurm:local"])
