@@ -131,7 +131,7 @@ def test_losses_come_in_bursts() -> None:
     netem = next(row["value"] for row in result.manifest["settings"] if "bursts" in row["value"])
     assert netem["loss"] == 0 and netem["bursts"][:2] == [round(0.001 * (2**32 - 1)), round(0.1 * (2**32 - 1))]
     packets = 20e6 / 1400
-    resent = result.table("messages.csv").query("end == 'send' and stage == 'gradient'")["resent"].sum() / 1400
+    resent = result.table("messages.csv").query("side == 'send' and stage == 'gradient'")["resent"].sum() / 1400
     assert 0.003 < resent / packets < 0.04
 
 

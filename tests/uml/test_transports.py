@@ -188,7 +188,7 @@ def test_lt_is_raised_again_when_a_links_rate_halves(epoch: int, again: bool) ->
     }  # fmt: skip
     result = run_plan(uml.find(), system=[f"ltp:epoch={epoch},c=1ms"], **asked)
     messages, iterations = result.table("messages.csv"), result.table("iterations.csv").query("worker == 0")
-    gradients = messages.query("end == 'receive' and stage == 'gradient'").set_index("iteration")
+    gradients = messages.query("side == 'receive' and stage == 'gradient'").set_index("iteration")
     share = gradients["delivered"] / gradients["bytes"]
     halved = int((iterations["start_s"] < 0.38).sum())  # the first round that begins behind it
     assert halved > 13  # the control's first epoch is over
