@@ -320,7 +320,9 @@ def test_a_campaign_is_private_and_leaves_nothing_when_it_is_killed(tmp_path: Pa
         processes.until(lambda: not ours(), lambda: {pid: processes.below().get(pid) for pid in ours()})
         assert "Traceback" not in errors.read()
     assert not list(aside.iterdir())
-    assert not [path for path in results.rglob("*") if path.name.startswith(".") and not path.name.startswith(locks.FILE)]
+    assert not [
+        path for path in results.rglob("*") if path.name.startswith(".") and not path.name.startswith(locks.FILE)
+    ]
 
 
 @pytest.mark.parametrize("executor", ["local", "dask", "slurm:local"])
