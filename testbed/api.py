@@ -166,7 +166,7 @@ def _fields(given: Mapping[str, Any], *, quick: bool, allow_external_code: bool)
     for name, value in found.items():
         if name in ("system", "cc"):
             found[name] = value = system_tables.texts(value)
-        if isinstance(value, str) and (name == "set" or declared.of(Spec)[ALIASES.get(name, name)].is_list):
+        if isinstance(value, str) and (name == "set" or declared.of_struct(Spec)[ALIASES.get(name, name)].is_list):
             found[name] = [value]
     asked = {"quick": quick, external.ALLOWED: allow_external_code}
     return found | {name: True for name, wanted in asked.items() if wanted}

@@ -17,7 +17,7 @@ SET = "any field by its path: job.0.trace=s2, link.s1-s2.buffer=2ms"
 def add_all(parser: argparse.ArgumentParser) -> dict[str, argparse._ArgumentGroup]:
     """Every field of an experiment that has a flag, in the groups of `testbed.spec.fields.GROUPS`."""
     groups = {title: parser.add_argument_group(title) for title in fields.GROUPS}
-    for name, field in fields.of(Spec).items():
+    for name, field in fields.of_struct(Spec).items():
         if field.declaration.flag:
             add(groups[field.declaration.group], name)
     return groups
@@ -26,7 +26,7 @@ def add_all(parser: argparse.ArgumentParser) -> dict[str, argparse._ArgumentGrou
 def add(parser: argparse._ActionsContainer, *names: str, suffix: str = "", **shape: Any) -> None:
     """The fields ``names`` as flags (``rto_min`` is ``--rto-min``); their help ends with a ``suffix``."""
     for name in names:
-        field = fields.of(Spec)[name]
+        field = fields.of_struct(Spec)[name]
         known = {"help": field.help + suffix, **_shape(field), **shape}
         known["help"] = known["help"].replace("%", "%%")
         parser.add_argument(field.flag, *map(fields.flag, field.declaration.aliases), **known)
@@ -38,7 +38,7 @@ def _shape(field: fields.Field) -> dict[str, Any]:
     """What argparse asks of a field."""
     if field.choices:
         words = isinstance(field.choices[0], str)
-        return {"choices": list(field.choices), "type": field.today if words else type(field.choices[0])}
+        return {"choices": list(field.choices), "type": field.to_canonical if words else type(field.choices[0])}
     shape: dict[str, Any] = {"metavar": field.metavar}
     if field.type is int:
         shape["type"] = int
@@ -51,7 +51,9 @@ def _shape(field: fields.Field) -> dict[str, Any]:
 
 def given(parsed: argparse.Namespace) -> dict[str, Any]:
     """The fields that flags give, as `testbed.spec` takes them."""
-    found = {name: value for name in (*fields.of(Spec), "set") if (value := getattr(parsed, name, None)) is not None}
+    found = {
+        name: value for name in (*fields.of_struct(Spec), "set") if (value := getattr(parsed, name, None)) is not None
+    }
     asked = {"quick": parsed.quick, external.ALLOWED: parsed.allow_external_code}
     return found | {name: True for name, wanted in asked.items() if wanted}
 

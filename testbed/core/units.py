@@ -120,17 +120,17 @@ class Written(str):
     """Text as it was written, and what it says, which `read` finds once, when it is made; raises `UnitError`."""
 
     def __new__(cls, text: str) -> Self:
-        made = super().__new__(cls, cls.today(text))
+        made = super().__new__(cls, cls.to_canonical(text))
         made.read()
         return made
 
     @classmethod
-    def today(cls, text: str) -> str:
-        """An old spelling as it is written today; a kind that has old ones overrides this and `before`."""
+    def to_canonical(cls, text: str) -> str:
+        """``text`` in its canonical spelling; a kind with old spellings overrides this and `to_folder_form`."""
         return text
 
     @classmethod
-    def before(cls, text: str) -> str:
+    def to_folder_form(cls, text: str) -> str:
         """The old spelling of ``text``, which names of folders keep."""
         return text
 

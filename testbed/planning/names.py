@@ -18,7 +18,7 @@ from testbed.core.runs.manifest import Asked
 from testbed.core.text import file_name
 from testbed.spec import Spec
 from testbed.spec.aliases import canonical
-from testbed.spec.fields import before
+from testbed.spec.fields import to_folder_form
 
 # What an experiment is not: more seeds add to those that are there, and a limit changes no result.
 NO_PART = ("name", "seed", "seeds", "wall_limit")
@@ -52,7 +52,7 @@ def default_name(spec: Spec) -> str:
     if exact and len(whole) <= LONGEST:
         return whole
     rest = msgspec.structs.replace(spec, seed=0, seeds=0, on="auto", wall_limit=None)
-    digest = hashlib.sha256(msgspec.json.encode(before(Spec, msgspec.to_builtins(rest, enc_hook=_plain)))).hexdigest()
+    digest = hashlib.sha256(msgspec.json.encode(to_folder_form(Spec, msgspec.to_builtins(rest, enc_hook=_plain)))).hexdigest()
     return f"{whole[:LONGEST].rstrip('-.')}-{digest[:DIGITS]}"
 
 
@@ -74,7 +74,7 @@ def apart(name: str, there: Asked, asked: Asked, *, default: bool) -> str:
 
 def digest(asked: Asked) -> str:
     """A few digits that tell experiments apart."""
-    fields = before(Spec, canonical(dict(asked.fields), "asked"))
+    fields = to_folder_form(Spec, canonical(dict(asked.fields), "asked"))
     return _hash(msgspec.json.encode(fields, order="deterministic").decode())
 
 
@@ -147,7 +147,7 @@ def _with(name: str, words: list[str], *, default: bool) -> str:
 
 def _in_folder(field: str, text: str | None) -> tuple[str, str | None]:
     """What names of folders call a field, and its value."""
-    ((name, value),) = before(Spec, {field: text}).items()
+    ((name, value),) = to_folder_form(Spec, {field: text}).items()
     return name, value
 
 

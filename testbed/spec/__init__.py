@@ -161,7 +161,7 @@ def _check(spec: Spec) -> None:
 
     most = limits.limits_for(spec.on)
     reach = f", the most that can be {most.done}"
-    for name, field in declared.of(Spec).items():
+    for name, field in declared.of_struct(Spec).items():
         field.check(getattr(spec, name))
     for name, low, high in (("jobs", 1, most.jobs), ("workers", 2, most.workers)):
         if not low <= getattr(spec, name) <= high:

@@ -1,4 +1,4 @@
-"""Other names of fields and old words, by those of today: a file, a flag and ``--set`` take both. Names of folders keep the old ones."""
+"""Other names of fields and words are read as the canonical ones: a file, a flag and ``--set`` take both. Names of folders keep the old ones."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ INSIDE = ("quick", "real-clock")  # tables whose keys are fields, too
 
 
 def canonical(given: dict[str, Any], source: str) -> dict[str, Any]:
-    """``given`` by the names of today, in the tables of a file and in ``--set``; raises `RequestError` if one has both."""
+    """``given`` by canonical names, in the tables of a file and in ``--set``; raises `RequestError` if one has both."""
     if both := [old for old, new in TABLES.items() if old in given and new in given]:
         raise RequestError(f"{source}: {both[0]} and {TABLES[both[0]]} are two names of one table; give one of them")
     with within(source):
-        result = fields.today(Spec, {TABLES.get(key, key): value for key, value in given.items()})
+        result = fields.to_canonical(Spec, {TABLES.get(key, key): value for key, value in given.items()})
     for key in INSIDE:
         if isinstance(result.get(key), dict):
             result[key] = canonical(result[key], f"{source}: {key}")
@@ -32,7 +32,7 @@ def canonical(given: dict[str, Any], source: str) -> dict[str, Any]:
 
 
 def path_of(path: str) -> str:
-    """A path by the names of today: ``job.0.window`` is ``job.0.credit_bytes``."""
+    """A path by canonical names: ``job.0.window`` is ``job.0.credit_bytes``."""
     return _walked(path)[0]
 
 
@@ -41,12 +41,12 @@ def in_folder(path: str, value: Any) -> tuple[str, Any]:
     _, kind, field = _walked(path)
     typed = path.rsplit(".", maxsplit=1)[-1]
     if field is None:
-        return typed, fields.before(kind, value) if kind is not None and isinstance(value, dict) else value
-    return field.declaration.folder_name or typed, field.before(value)
+        return typed, fields.to_folder_form(kind, value) if kind is not None and isinstance(value, dict) else value
+    return field.declaration.folder_name or typed, field.to_folder_form(value)
 
 
 def _swept(swept: dict[str, Any]) -> dict[str, Any]:
-    """Paths whose names of folders stay are named as of today, all others as they are typed."""
+    """Paths whose names of folders stay are canonical, all others as they are typed."""
     result: dict[str, Any] = {}
     for path, value in swept.items():
         field = _walked(path)[2]
@@ -61,7 +61,7 @@ def _set(text: str) -> str:
 
 
 def _walked(path: str) -> tuple[str, type[msgspec.Struct] | None, fields.Field | None]:
-    """A path by the names of today, the struct of what lies there, and its field; None where it leads to none."""
+    """A path by canonical names, the struct of what lies there, and its field; None where it leads to none."""
     kind: type[msgspec.Struct] | None = Spec
     field: fields.Field | None = None
     words: list[str] = []
@@ -71,7 +71,7 @@ def _walked(path: str) -> tuple[str, type[msgspec.Struct] | None, fields.Field |
             words.append(word)
             continue
         name = word if kind is None else fields.aliases(kind).get(word, word)
-        field = None if kind is None else fields.of(kind).get(name)
+        field = None if kind is None else fields.of_struct(kind).get(name)
         kind = kind if field is not None else None
         words.append(name)
     return ".".join(words), kind, field

@@ -404,7 +404,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return tuple(result)
 
 
-OF_JOBS = tuple(name for name in fields.of(Job) if name in fields.of(Spec))  # what a job may say itself
+OF_JOBS = tuple(name for name in fields.of_struct(Job) if name in fields.of_struct(Spec))  # what a job may say itself
 
 
 def default_job(jobs: int, rate_bps: int, mtu: int) -> tuple[Duration, Size]:

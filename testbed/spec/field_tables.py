@@ -36,10 +36,10 @@ def page() -> str:
 
 def _sections() -> Iterator[str]:
     for group in fields.GROUPS:
-        own = [field for field in fields.of(Spec).values() if field.declaration.group == group]
+        own = [field for field in fields.of_struct(Spec).values() if field.declaration.group == group]
         yield f"## {group.capitalize()}\n\n{_fields(own)}"
     for title, kind in TABLES.items():
-        yield f"## {title}\n\n{_fields(fields.of(kind).values())}"
+        yield f"## {title}\n\n{_fields(fields.of_struct(kind).values())}"
     yield "## Options of transports, as in `ltp:fraction=0.9`\n\n" + _options(
         {name: transports.find(name).Options for name in transports.names()}
     )

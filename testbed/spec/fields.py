@@ -32,17 +32,17 @@ class Declaration:
     if_unset: str = ""  # what holds where the default is None
     aliases: tuple[str, ...] = ()  # other names, which help shows
     old_names: tuple[str, ...] = ()  # other names, which no help shows
-    old_values: Mapping[str, str] = _attribute(default_factory=dict)  # words of before, and what they are today
-    folder_name: str = ""  # what names of folders call it; they also keep the words of before
+    old_values: Mapping[str, str] = _attribute(default_factory=dict)  # words that are read as others
+    folder_name: str = ""  # its name in names of folders, which keep the old words, too
     const: Any = None  # what its flag means without a value
     flag: bool = True  # whether it has one
     low: int | str | None = None  # the least; a quantity with its unit
     high: int | str | None = None
 
 
-def field(description: str, **said: Any) -> msgspec.Meta:
-    """Of a field, for its annotation; ``said``: as `Declaration` has it."""
-    made = Declaration(description=description, **said)
+def field(description: str, **attributes: Any) -> msgspec.Meta:
+    """Of a field, for its annotation; ``attributes``: those of `Declaration`."""
+    made = Declaration(description=description, **attributes)
     return msgspec.Meta(description=_with(description, made.if_unset), extra={"declaration": made})
 
 
@@ -108,20 +108,20 @@ class Field:
             return self.type.noun.upper()
         return self.name.upper()
 
-    def today(self, value: Any) -> Any:
-        """A value, or the words in its tables, as they are written today."""
+    def to_canonical(self, value: Any) -> Any:
+        """A value, or the words in its tables, in the canonical spelling."""
         if isinstance(value, str):
             known = self.declaration.old_values.get(value, value)
-            return self.type.today(known) if issubclass(_plain(self.type), Written) else known
-        return self._in_tables(value, today)
+            return self.type.to_canonical(known) if issubclass(_plain(self.type), Written) else known
+        return self._in_tables(value, to_canonical)
 
-    def before(self, value: Any) -> Any:
+    def to_folder_form(self, value: Any) -> Any:
         """A value, or the words in its tables, as names of folders have them."""
         if isinstance(value, str):
             if issubclass(_plain(self.type), Written):
-                return self.type.before(value)
+                return self.type.to_folder_form(value)
             return next((old for old, new in self.declaration.old_values.items() if new == value), value)
-        return self._in_tables(value, before)
+        return self._in_tables(value, to_folder_form)
 
     def _in_tables(self, value: Any, change: Callable[[type[msgspec.Struct], dict[str, Any]], Any]) -> Any:
         if self.tables is None:
@@ -149,46 +149,48 @@ def flag(name: str) -> str:
 
 
 @functools.cache
-def of(kind: type[msgspec.Struct]) -> Mapping[str, Field]:
+def of_struct(kind: type[msgspec.Struct]) -> Mapping[str, Field]:
     """Every field of a struct, by its name."""
     return {one.name: _field(one) for one in msgspec.structs.fields(kind)}
 
 
 @functools.cache
 def aliases(kind: type[msgspec.Struct]) -> Mapping[str, str]:
-    """Other names of a struct's fields, and the names of today."""
+    """Other names of a struct's fields, and the canonical ones."""
     return {
-        alias: one.name for one in of(kind).values() for alias in (*one.declaration.aliases, *one.declaration.old_names)
+        alias: one.name
+        for one in of_struct(kind).values()
+        for alias in (*one.declaration.aliases, *one.declaration.old_names)
     }
 
 
-def today(kind: type[msgspec.Struct], given: Mapping[str, Any]) -> dict[str, Any]:
-    """``given`` by the names and words of today; raises `RequestError` if it has two names of one field."""
+def to_canonical(kind: type[msgspec.Struct], given: Mapping[str, Any]) -> dict[str, Any]:
+    """``given`` by canonical names and words; raises `RequestError` if it has two names of one field."""
     result: dict[str, Any] = {}
     for key, value in given.items():
         name = aliases(kind).get(key, key)
         if name in result:
             other = next(one for one in given if one != key and aliases(kind).get(one, one) == name)
             raise RequestError(f"{other} and {key} are two names of one field; give one of them")
-        result[name] = of(kind)[name].today(value) if name in of(kind) else value
+        result[name] = of_struct(kind)[name].to_canonical(value) if name in of_struct(kind) else value
     return result
 
 
-def before(kind: type[msgspec.Struct], given: Mapping[str, Any]) -> dict[str, Any]:
-    """``given`` by the names and words of before, which names of folders keep."""
-    known = of(kind)
+def to_folder_form(kind: type[msgspec.Struct], given: Mapping[str, Any]) -> dict[str, Any]:
+    """``given`` by the names and words that names of folders keep."""
+    known = of_struct(kind)
     result: dict[str, Any] = {}
     for name, value in given.items():
         field = known.get(name)
         result[name if field is None else field.declaration.folder_name or name] = (
-            value if field is None else field.before(value)
+            value if field is None else field.to_folder_form(value)
         )
     return result
 
 
 def flags(kind: type[msgspec.Struct]) -> Iterator[str]:
     """Every flag of a struct's fields, other names included."""
-    for one in of(kind).values():
+    for one in of_struct(kind).values():
         if one.declaration.flag:
             yield from map(flag, (one.name, *one.declaration.aliases, *one.declaration.old_names))
 
@@ -201,7 +203,7 @@ def words(kind: type[msgspec.Struct], given: Mapping[str, Any]) -> list[str]:
             found.append(flag(name))
         elif not isinstance(value, list | tuple):
             found += [flag(name), str(value)]
-        elif name in of(kind) and not of(kind)[name].is_repeated:
+        elif name in of_struct(kind) and not of_struct(kind)[name].is_repeated:
             found += [flag(name), *map(str, value)]
         else:
             found += [word for one in value for word in (flag(name), str(one))]

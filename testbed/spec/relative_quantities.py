@@ -48,11 +48,11 @@ class StartOffsets(Written):
     times: tuple[Duration, ...] = ()  # none: they are drawn
 
     @classmethod
-    def today(cls, text: str) -> str:
+    def to_canonical(cls, text: str) -> str:
         return "clustered" if text == "overlapped" else text
 
     @classmethod
-    def before(cls, text: str) -> str:
+    def to_folder_form(cls, text: str) -> str:
         return "overlapped" if text == "clustered" else text
 
     def read(self) -> None:
@@ -74,12 +74,12 @@ class Loss(Written):
     burst: Burst | None = None
 
     @classmethod
-    def today(cls, text: str) -> str:
+    def to_canonical(cls, text: str) -> str:
         shares = text.split("/")
         return "ge:loss={},p={},r={}".format(*shares) if len(shares) == 3 else text
 
     @classmethod
-    def before(cls, text: str) -> str:
+    def to_folder_form(cls, text: str) -> str:
         shares = _burst(text)
         return "/".join(shares[name] for name in ("loss", "p", "r")) if shares.keys() == BURST else text
 
@@ -199,7 +199,7 @@ class PriorityQueues(Written):
         "drop": "drop-non-ect",
         "solved": "mlt-thresholds",
         "apart": "separate-control",
-    }  # old: of today
+    }  # old: canonical
 
     data: int
     drops: bool
@@ -207,12 +207,12 @@ class PriorityQueues(Written):
     apart: bool  # there is a queue for control
 
     @classmethod
-    def today(cls, text: str) -> str:
+    def to_canonical(cls, text: str) -> str:
         count, comma, suffix = text.partition(",")
         return count + comma + cls.SUFFIXES.get(suffix, suffix)
 
     @classmethod
-    def before(cls, text: str) -> str:
+    def to_folder_form(cls, text: str) -> str:
         count, comma, suffix = text.partition(",")
         return count + comma + next((old for old, new in cls.SUFFIXES.items() if new == suffix), suffix)
 

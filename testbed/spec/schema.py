@@ -23,7 +23,7 @@ def schema() -> dict[str, Any]:
 
     found = msgspec.json.schema(Spec, schema_hook=quantity)
     properties = found["$defs"]["Spec"]["properties"]
-    for name, field in fields.of(Spec).items():
+    for name, field in fields.of_struct(Spec).items():
         said = field.declaration
         if isinstance(field.default, Quantity | Written):  # msgspec tells no defaults of types that it does not know
             properties[name]["default"] = field.usual

@@ -39,7 +39,7 @@ DIFF = {
 
 def test_every_field_says_what_it_means() -> None:
     for kind in (Spec, LinkSpec, Event, Job):
-        for name, field in fields.of(kind).items():
+        for name, field in fields.of_struct(kind).items():
             assert field.declaration.description and (kind is not Spec or field.declaration.group in fields.GROUPS), (
                 name
             )
@@ -50,7 +50,7 @@ def test_help_and_schema_follow(capsys: pytest.CaptureFixture[str]) -> None:
         main(["run", "--help"])
     said = "".join(capsys.readouterr().out.split())
     properties = schema.schema()["$defs"]["Spec"]["properties"]
-    for name, field in fields.of(Spec).items():
+    for name, field in fields.of_struct(Spec).items():
         assert properties[name]["description"].startswith(field.declaration.description)
         assert not field.declaration.flag or "".join(field.help.split()) in said
 
