@@ -21,7 +21,13 @@ _KINDS: dict[str, Kind] = {kind: kind for kind in get_args(Kind) if kind != "com
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="one, or one per rank: steps are pooled")
+    parser.add_argument(
+        "files",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="profile of one rank, or one file for each rank: steps are pooled",
+    )
     parser.add_argument(
         "-o",
         "--out",
@@ -30,28 +36,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         type=Path,
         metavar="OUT.json",
-        help="the trace to write",
+        help="trace to write",
     )
     parser.add_argument("--force", action="store_true", help="overwrite OUT.json if it is there")
     parser.add_argument(
         "--check", action="store_true", help="replay the trace in isolation and compare it with the profile"
     )
-    parser.add_argument("--format", help="of the files (default: judged by their contents)")
-    said = parser.add_argument_group("what the files do not say")
-    said.add_argument("--name", help="of the trace (default: that of OUT.json)")
-    said.add_argument("--model", help="what was trained, in words (default: the name)")
-    said.add_argument("--native-rate", metavar="RATE", help="link rate for which the times hold (assumed: 10gbit)")
-    said.add_argument("--on", default="", metavar="TEXT", help="hardware it was measured on")
-    said.add_argument("--bytes", metavar="SIZE,…", help="of each collective of a step, or one total, if not recorded")
-    said.add_argument(
-        "--ranks", metavar="N", help="of the process group, if not recorded (an all-gather's size needs it)"
+    parser.add_argument("--format", help="format of the files, or ./mine.py (default: found from their contents)")
+    missing = parser.add_argument_group("what the files lack")
+    missing.add_argument("--name", help="name of the trace (default: OUT)")
+    missing.add_argument("--model", help="model that was trained, in words (default: the name)")
+    missing.add_argument(
+        "--native-rate", metavar="RATE", help="link rate at which the times were recorded (assumed: 10gbit)"
     )
-    said.add_argument("--iteration", metavar="TIME", help="length of a step, if not recorded")
+    missing.add_argument("--on", default="", metavar="TEXT", help="hardware on which it was recorded")
+    missing.add_argument("--bytes", metavar="SIZE,…", help="bytes of each collective of a step, or their total")
+    missing.add_argument("--ranks", metavar="N", help="ranks of the process group (an all-gather's size needs them)")
+    missing.add_argument("--iteration", metavar="TIME", help="length of a step")
     chosen = parser.add_argument_group("what is imported")
     chosen.add_argument(
-        "--group", metavar="NAME", help="process group, by name or description (default: all that have several ranks)"
+        "--group",
+        metavar="NAME",
+        help="only this process group, by name or description (default: all that have several ranks)",
     )
-    chosen.add_argument("--only", metavar="KIND,…", help=f"these collectives alone, of {', '.join(_KINDS)}")
+    chosen.add_argument("--only", metavar="KIND,…", help=f"only these kinds: {', '.join(_KINDS)}")
 
 
 def run(parsed: argparse.Namespace) -> int:
