@@ -56,6 +56,10 @@ def pytest_runtest_teardown() -> None:
     processes.bury_orphans()
 
 
+def pytest_unconfigure() -> None:
+    Path(pace.FILE).unlink(missing_ok=True)
+
+
 def _no_kernel() -> str:
     """Why `--on uml` cannot run here; empty if it can."""
     try:
