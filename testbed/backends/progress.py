@@ -88,6 +88,10 @@ def _messages(plan: Plan) -> int:
     )
 
 
+class StoodStillError(TestbedError):
+    """Virtual time stood still for too long."""
+
+
 class Watch:
     """Hears a run's events, hands on what others want to hear, and gives the run up when it is time."""
 
@@ -192,7 +196,7 @@ class Watch:
 
     def _stood_still(self) -> None:
         who = f", though {', '.join(sorted(self.computing))} had announced computing" if self.computing else ""
-        raise TestbedError(
+        raise StoodStillError(
             f"virtual time stood still for {self._still_limit_s():g} s of wall time, which ended the run ({self.last}){who}. Under "
             "virtual time the clock stands still while anything computes: a process in there spins and stops it for ever. Look for an "
             "endless loop in what is yours (a topology, a congestion control); who computes for real has to announce it "

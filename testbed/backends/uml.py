@@ -29,7 +29,7 @@ from pathlib import Path
 import msgspec
 
 from testbed.backends.host import end_with_sudo
-from testbed.backends.progress import Patience, Watch
+from testbed.backends.progress import Patience, StoodStillError, Watch
 from testbed.backends.stream import listen
 from testbed.backends.usermode import kernel
 from testbed.backends.usermode.kernel import Kernel
@@ -54,6 +54,8 @@ WALL_CLOCK_START_NS = 10**18  # of the time of day inside: 9 September 2001
 LOOK_EVERY_S = 0.02
 SEGFAULTED = "exitcode=0x0000000b"  # as its first process ends
 MEMORY_MB, MEMORY_PER_PROCESS_MB = 512, 24
+FULL = 0.95  # part of its memory from which on a run that stands still may lack memory
+LESS_MEMORY = "Fewer workers and messages need less memory, and so do rows of rounds in place of each message (--message-log per-round)."
 SECCOMP = (6, 16)  # from here on processes hand over by seccomp, which is faster than ptrace
 TOOLS = ("setpriv", "prlimit", "taskset", "mount")  # of util-linux
 
@@ -186,6 +188,13 @@ class Uml:
             try:
                 watch = Watch(patience, on_event, virtual=True, used_s=partial(_used_s, process.pid))
                 return _follow(process, folder, watch)
+            except StoodStillError as error:
+                if _memory_used(process.pid) < FULL * (memory_mb << 20):
+                    raise
+                raise TestbedError(
+                    f"{error} It has also used all of the memory that it was given ({memory_mb} MB): a run that lacks memory stands still, "
+                    f"too. {LESS_MEMORY}"
+                ) from error
             finally:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
@@ -375,9 +384,18 @@ def _check_kernel_message(words: bytes) -> None:
     """What the kernel itself says: a run that has lost a process to it ends at once."""
     if words.startswith(b"Out of memory"):
         raise TestbedError(
-            "the user-mode Linux kernel ran out of the memory that it was given, and killed a process of the run; of so many "
-            "workers and messages fewer will do, or rows of rounds in place of each message (--message-log per-round)."
+            f"the user-mode Linux kernel ran out of the memory that it was given, and killed a process of the run. {LESS_MEMORY}"
         )
+
+
+def _memory_used(pid: int) -> int:
+    """Bytes of its memory that the user-mode Linux ``pid`` has touched: those of the largest file that it has deleted and holds open."""
+    used = [0]
+    for file in Path(f"/proc/{pid}/fd").glob("*"):
+        with contextlib.suppress(OSError):
+            if str(file.readlink()).endswith(" (deleted)"):
+                used.append(file.stat().st_blocks * 512)
+    return max(used)
 
 
 def _used_s(session: int) -> float:
