@@ -52,7 +52,9 @@ def default_name(spec: Spec) -> str:
     if exact and len(whole) <= LONGEST:
         return whole
     rest = msgspec.structs.replace(spec, seed=0, seeds=0, on="auto", wall_limit=None)
-    digest = hashlib.sha256(msgspec.json.encode(to_folder_form(Spec, msgspec.to_builtins(rest, enc_hook=_plain)))).hexdigest()
+    digest = hashlib.sha256(
+        msgspec.json.encode(to_folder_form(Spec, msgspec.to_builtins(rest, enc_hook=_plain)))
+    ).hexdigest()
     return f"{whole[:LONGEST].rstrip('-.')}-{digest[:DIGITS]}"
 
 
