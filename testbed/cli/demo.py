@@ -8,7 +8,7 @@ from testbed.cli import run as one_run
 from testbed.core.arguments import Parser
 from testbed.core.errors import EXIT_OK
 
-RUNS = ("--topo dumbbell --jobs 4", "--jobs 2 --trace resnet50 --rate 300mbit --iterations 40")
+RUNS = ("--topo dumbbell --jobs 4", "--jobs 2 --trace resnet50 --keep-duty --rate 300mbit --iterations 40")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

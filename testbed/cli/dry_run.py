@@ -35,7 +35,7 @@ def describe(plan: Plan, features: Features | None) -> Iterator[str]:
     if features is not None:
         yield "  measure the idle round trip"
     for job in plan.jobs:
-        collectives = dict.fromkeys(op.algorithm for op in job.collectives)
+        collectives = dict.fromkeys(op.algorithm or op.kind for op in job.collectives)
         yield (
             f"  job {job.job}: {job.trace} over {_carrier(job)} on {' '.join(job.hosts)}, starts at {job.offset_ns / 1e6:.3f} ms, "
             + (

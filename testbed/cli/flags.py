@@ -39,6 +39,8 @@ def _shape(field: fields.Field) -> dict[str, Any]:
     if field.choices:
         words = isinstance(field.choices[0], str)
         return {"choices": list(field.choices), "type": field.to_canonical if words else type(field.choices[0])}
+    if field.type is bool:
+        return {"action": "store_const", "const": True}
     shape: dict[str, Any] = {"metavar": field.metavar}
     if field.type is int:
         shape["type"] = int

@@ -46,6 +46,7 @@ def show(summary: Summary, folder: Path, todo: Sequence[Plan], figures: Sequence
         *active(summary),
         *network(summary, todo),
         *presets(todo),
+        *(("Note", f"{text}.") for text in todo[0].notes),
         *(("Assumption", f"{text}.") for text in todo[0].assumptions),
         *([_model_against_wall(folder, todo, summary.clock)] if summary.clock != "real" else []),
         *([("Machine", f"{remote.on} ({remote.hostname}, {remote.cpus} cores, {remote.kernel})")] if remote else []),

@@ -5,12 +5,18 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from rich.console import Console
+
+from testbed.cli import flags
+from testbed.cli.show_groups import View
 from testbed.core import terminal
 from testbed.core.errors import within
 from testbed.core.terminal import Column, Sheet
 from testbed.core.text import file_name, plain, shown
-from testbed.core.units import Rate
+from testbed.core.units import Rate, parse_fraction
+from testbed.traces import devices
 from testbed.traces import trace as traces
+from testbed.traces.devices import Bandwidth, Flops
 from testbed.traces.trace import Trace
 
 MOST_ROWS = 200  # of the table: the first and the last of them
@@ -19,33 +25,53 @@ MOST_ROWS = 200  # of the table: the first and the last of them
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("trace", help=f"a file, or one of the library: {', '.join(traces.names())}")
     parser.add_argument("--rate", help="of every worker's link (the trace's native rate)")
-    parser.add_argument("--workers", type=int, default=2, help="workers of the job (2)")
+    parser.add_argument("--workers", type=int, help="(as many as the trace has ranks, or 2)")
+    flags.add(parser, "device", "peak", "mfu", "memory")
     parser.add_argument("-o", "--out", type=Path, help="the drawing: .png, .pdf or .svg (NAME.png)")
 
 
 def run(parsed: argparse.Namespace) -> int:
     from testbed.traces.drawing import draw  # matplotlib takes long to import
 
-    trace = traces.load(parsed.trace).one_list
+    mfu = None if parsed.mfu is None else parse_fraction(parsed.mfu)
+    peak = None if parsed.peak is None else Flops.parse(parsed.peak)
+    memory = None if parsed.memory is None else Bandwidth.parse(parsed.memory)
+    trace = traces.load(parsed.trace).timed(devices.device(parsed.device, peak, mfu, memory))
     with within("--rate"):
         rate = Rate.parse(parsed.rate) if parsed.rate else trace.native_rate or Rate(10**10)
     if rate < 1000:
         raise traces.TraceError(f"--rate: {rate} is no rate to replay a trace at; the slowest is 1kbit")
-    if not 2 <= parsed.workers <= 64:
+    if parsed.workers is not None and not 2 <= parsed.workers <= 64:
         raise traces.TraceError(f"--workers: {shown(parsed.workers)} is not between 2 and 64")
     out = parsed.out or Path(f"{file_name(trace.name)}.png")
     if out.suffix not in (".png", ".pdf", ".svg"):
         raise traces.TraceError(f"--out: {shown(out, 200)} must end in .png, .pdf or .svg")
     trace = trace.scaled(rate)
     console = terminal.console(usual=110)
-    for line in describe(trace, parsed.workers, rate):
+    if not trace.alike:
+        if parsed.workers not in (None, trace.ranks):
+            raise traces.TraceError(
+                f"--workers: {shown(parsed.workers)}, and {shown(trace.name)} has {trace.ranks} ranks. Leave it out"
+            )
+        view = View(trace, rate)
+        head = describe_source(trace)
+        _print(console, [*head, view.groups(), view.roles(), view.summary(), *assumptions(trace)])
+        view.draw(out)
+        console.print(f"Drawing: {shown(out, 200)}")
+        return 0
+    trace, workers = trace.one_list, parsed.workers or trace.ranks or 2
+    _print(console, describe(trace, workers, rate))
+    draw(trace, workers, rate, out)
+    console.print(f"Drawing: {shown(out, 200)}")
+    return 0
+
+
+def _print(console: Console, lines: list[str | Sheet]) -> None:
+    for line in lines:
         if isinstance(line, Sheet):
             line.print(console)
         else:
             terminal.say(console, line)
-    draw(trace, parsed.workers, rate, out)
-    console.print(f"Drawing: {shown(out, 200)}")
-    return 0
 
 
 def busy_s(trace: Trace, workers: int, rate_bps: int) -> float:
@@ -72,15 +98,26 @@ def describe(trace: Trace, workers: int, rate: Rate) -> list[str | Sheet]:
             "" if op.bytes is None else f"{int(op.bytes):,}", _shorter(op.after),
         ])  # fmt: skip
     busy = busy_s(trace, workers, rate)
-    lines: list[str | Sheet] = [
-        f"{shown(trace.name)}: {shown(trace.model, 200)}",
-        f"{trace.source.kind}: {plain(trace.source.measured_by)}"
-        + (f"; on {plain(trace.source.on)}" if trace.source.on else ""),
+    return [
+        *describe_source(trace),
         Sheet(columns, cells),
         f"{workers} workers at {rate}: iteration {period * 1e3:.3f} ms, {trace.bytes_per_iteration:,} bytes, communicating "
         f"{busy * 1e3:.3f} ms ({busy / period:.1%}); noise {trace.noise}",
+        *assumptions(trace),
     ]
-    return lines + [f"Assumption: {plain(text)}." for text in trace.assumptions]
+
+
+def describe_source(trace: Trace) -> list[str]:
+    return [
+        f"{shown(trace.name)}: {shown(trace.model, 200)}" if trace.model else shown(trace.name),
+        trace.source.kind
+        + (f": {plain(trace.source.measured_by)}" if trace.source.measured_by else "")
+        + (f"; on {plain(trace.source.on)}" if trace.source.on else ""),
+    ]
+
+
+def assumptions(trace: Trace) -> list[str]:
+    return [f"Assumption: {plain(text)}." for text in trace.assumptions]
 
 
 def _shorter(names: tuple[str, ...]) -> str:

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from functools import cache
 
 from testbed import networks
-from testbed.core.runs.plan import JobPlan, Plan
+from testbed.core.runs.plan import JobPlan, Operation, Plan
 from testbed.models.frames import frame, payload_share
 from testbed.networks.routed import RoutedTopo, stages
+from testbed.replay import flows as replayed
 from testbed.replay import ring
 from testbed.spec import backend_names
 from testbed.traces import collectives
@@ -102,10 +103,23 @@ def _exchanges(job: JobPlan) -> tuple[int, int]:
     """Flows and messages of an iteration."""
     flows = messages = 0
     for operation in job.collectives:
-        count, sent = _rounds(operation.algorithm, len(job.hosts), operation.bytes or 0)
+        if operation.members is None:
+            count, sent = _rounds(operation.algorithm, len(job.hosts), operation.bytes or 0)
+        elif operation.kind == "recv" or operation.ranks is None or operation.members[0] not in operation.ranks:
+            continue  # counted once, with its first member
+        else:
+            count, sent = _in_group(operation, len(job.hosts))
         flows += count * job.channels
         messages += sent * job.channels
     return flows, messages
+
+
+def _in_group(operation: Operation, hosts: int) -> tuple[int, int]:
+    """The same of an exchange of a group."""
+    rounds = [len(each) for each in replayed.rounds(operation, hosts, operation.bytes or 0)]
+    if replayed.lockstep(operation):
+        return len(rounds), sum(rounds) * ring.SLICES
+    return sum(rounds), sum(rounds)
 
 
 @cache

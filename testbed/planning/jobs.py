@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -18,18 +19,21 @@ from testbed.core.errors import RequestError
 from testbed.core.placing import Request
 from testbed.core.runs.plan import CongestionControl, JobPlan, Link, System, Wire
 from testbed.core.runs.plan import Operation as Numeric
+from testbed.core.text import decimal, quoted
 from testbed.core.units import Size
 from testbed.models import bounds
 from testbed.models.contention import Model
 from testbed.networks.routed import stages
 from testbed.planning import gpu_jobs, links
 from testbed.planning.gpu_jobs import Given
+from testbed.planning.groups import Grouped
 from testbed.planning.links import Network
 from testbed.schedulers.job import place
 from testbed.spec import Spec, backend_names, limits, systems
 from testbed.spec.job import Job, check_transport
-from testbed.traces import collectives
+from testbed.traces import collectives, matching
 from testbed.traces import trace as traces
+from testbed.traces.matching import Exchange
 from testbed.traces.trace import Operation, Trace
 from testbed.transports import Flow
 
@@ -49,10 +53,23 @@ class Asked:
 
     job: Job
     trace: Trace | None
+    intra_bps: float = math.inf  # of exchanges inside a server
 
     @property
     def workers(self) -> int:
         return self.job.workers or 0
+
+    @cached_property
+    def grouped(self) -> Grouped | None:
+        """Its exchanges by group, where ranks differ or have several groups."""
+        if self.trace is None or self.trace.alike:
+            return None
+        return Grouped(self.trace, self.job.collective, self.channels)
+
+    @cached_property
+    def servers(self) -> tuple[int, ...]:
+        """The server of each worker, by number; each has one of its own unless its trace says otherwise."""
+        return self.grouped.servers if self.grouped else tuple(range(self.workers))
 
     @property
     def channels(self) -> int:
@@ -83,14 +100,19 @@ class Asked:
         return None if own is None or builtin_transport.by_kernel(own) else systems.by_tcp(own)
 
     @cached_property
-    def exchanges(self) -> list[Operation]:
-        """Its collectives; a real program's are taken for an all-reduce over a ring."""
+    def exchanges(self) -> Sequence[Operation | Exchange]:
+        """Its collectives and messages that cross the network; a real program's are taken for an all-reduce over a ring."""
+        if self.grouped is not None:
+            return self.grouped.crossing
         if self.trace is None:
             return [Operation(id="all", kind="all_reduce", bytes=Size(self.workers))]
         return [op for op in self.trace.operations if op.kind != "compute"]
 
-    def rounds(self, op: Operation) -> list[dict[Flow, int]]:
+    def rounds(self, op: Operation | Exchange) -> list[dict[Flow, int]]:
         """Payload on each flow in each round of a collective."""
+        if isinstance(op, Exchange):
+            assert self.grouped is not None
+            return self.grouped.rounds(op)
         return traces.rounds(op, self.workers, self.job.collective, self.channels)
 
     @cached_property
@@ -116,26 +138,54 @@ class Asked:
     @cached_property
     def operations(self) -> tuple[Numeric, ...]:
         """As a plan has them."""
+        if self.grouped is not None:
+            return self.grouped.operations(self.intra_bps)
         return () if self.trace is None else tuple(_numeric(op, self.job.collective) for op in self.trace.operations)
 
     @property
     def computing_s(self) -> float:
         """Its iteration if exchanges took no time; of a real program nobody knows."""
-        return 0.0 if self.trace is None else traces.critical_path_s(self.trace, lambda _op: 0.0)
+        return 0.0 if self.trace is None else self.critical_path_s(lambda _op: 0.0)
+
+    def timeline(
+        self, exchange_s: Callable[[Operation | Exchange], float], buffered_s: float = 0.0
+    ) -> tuple[float, list[float]]:
+        """How long an iteration takes in isolation if exchanges take so long, and when each of `exchanges` begins."""
+        assert self.trace is not None
+        if self.grouped is None:
+            times = traces.spans(self.trace, exchange_s)
+            starts = [times[op.id][0] for op in self.exchanges if isinstance(op, Operation)]
+            return max(end for _, end in times.values()), starts
+        matched = self.trace.matched
+        found = matching.times(matched, self.grouped.exchange_s(exchange_s, self.intra_bps), buffered_s)
+        begun = {step.exchange: max(start for start, _ in own) for step, own in zip(matched.steps, found, strict=True)}
+        numbers = {id(one): number for number, one in enumerate(matched.exchanges)}
+        return matching.ends_s(found), [begun[numbers[id(one)]] for one in self.grouped.crossing]
+
+    def critical_path_s(self, exchange_s: Callable[[Operation | Exchange], float]) -> float:
+        """As `testbed.traces.trace.critical_path_s`."""
+        assert self.trace is not None
+        if self.grouped is not None:
+            return self.timeline(exchange_s)[0]
+        return traces.critical_path_s(self.trace, exchange_s)
 
     @property
     def transfers(self) -> int:
         """From one worker to another in one iteration, counting a collective's flows once."""
+        if self.grouped is not None:
+            return sum(len({flow for each in self.rounds(one) for flow in each}) for one in self.exchanges)
         return sum(count * collectives.connections(name, self.workers) for name, count in self._algorithms.items())
 
     @property
     def connections(self) -> int:
         """At most: collectives that have flows in common share them."""
+        if self.grouped is not None:
+            return self.grouped.connections
         return self.channels * sum(collectives.connections(name, self.workers) for name in self._algorithms)
 
     @cached_property
     def _algorithms(self) -> Counter[str]:
-        return Counter(traces.algorithm(op, self.job.collective) for op in self.exchanges)
+        return Counter(traces.algorithm(op, self.job.collective) for op in self.exchanges if isinstance(op, Operation))
 
 
 @dataclass(frozen=True)
@@ -150,6 +200,7 @@ class Placed:
     ways: list[Way]  # what the network is to each of them alone
     base_rtt_s: float
     needed_bps: int  # by all bottlenecks that they keep busy at once
+    notes: tuple[str, ...]
     servers: dict[str, int]  # GPUs of each, if jobs ask for some
 
     @property
@@ -160,7 +211,48 @@ class Placed:
 
 def asked(spec: Spec) -> list[Asked]:
     """Every job of the experiment, its trace as it is at the experiment's rate; raises `RequestError`."""
-    return [Asked(job, None if job.program else job.read_trace().scaled(int(spec.rate))) for job in spec.all_jobs]
+    intra_bps = math.inf if spec.intra_server_rate is None else float(spec.intra_rate)
+    found = []
+    for job in spec.all_jobs:
+        one = Asked(job, None if job.program else _at_rate(job.read_trace(), spec), intra_bps)
+        if one.grouped is not None and not one.grouped.groups:
+            raise RequestError(
+                f"trace {quoted(one.grouped.trace.name)}: no exchange crosses the network. There is nothing to replay"
+            )
+        found.append(one)
+    return found
+
+
+def _at_rate(trace: Trace, spec: Spec) -> Trace:
+    timed = trace.timed(spec.computes_on)
+    scaled = timed.scaled(int(spec.rate)) if spec.keep_duty else timed
+    return scaled.one_list if scaled.alike else scaled
+
+
+def _notes(spec: Spec, wanted: Sequence[Asked], hosts: Sequence[tuple[str, ...]], network: Network) -> tuple[str, ...]:
+    """By which factor bytes are scaled; or which jobs communicate for longer than they compute, since they are not."""
+    found: dict[str, None] = {}
+    for one, own in zip(wanted, hosts, strict=True):
+        native = None if one.trace is None or one.job.trace is None else traces.load(one.job.trace).native_rate
+        if one.trace is None or one.job.trace is None:
+            continue
+        if (device := spec.computes_on) and any(op.by_work for op in traces.load(one.job.trace).all_operations):
+            found[f"{one.trace.name} computes its work on {device}"] = None
+        if one.trace.ranks not in (None, one.workers):
+            found[f"{one.trace.name} is of {one.trace.ranks} ranks, and {one.workers} workers replay it"] = None
+        if native is None:
+            continue
+        factor = f"{decimal(int(spec.rate) / native, 4)} ({spec.rate} ÷ its native rate, {native})"
+        if spec.keep_duty:
+            found[f"bytes of {one.trace.name} are scaled by {factor}: keep_duty"] = None
+            continue
+        busy_s = sum(map(_in_turn(one, own, network), one.exchanges))
+        if busy_s > one.trace.compute_s and native > spec.rate:
+            found[
+                f"{one.trace.name} communicates for {decimal(busy_s * 1e3, 3)} ms and computes for {decimal(one.trace.compute_s * 1e3, 3)} ms of an "
+                f"iteration. --keep-duty scales its bytes by {factor}"
+            ] = None
+    return tuple(found)
 
 
 def ordered(spec: Spec, wanted: list[Asked], seed: int) -> list[Asked]:
@@ -180,7 +272,8 @@ def placed(spec: Spec, wanted: list[Asked], network: Network, scheduler: str, se
     computed = backend_names.is_computed(spec.on)
     servers, fewest = dict[str, int](), list[float | None]([None] * len(wanted))
     if not spec.lives:
-        given = [Given(own) for own in place(network.topo, [one.workers for one in wanted], scheduler, seed)]
+        on = place(network.topo, [len(set(one.servers)) for one in wanted], scheduler, seed)
+        given = [Given(tuple(own[server] for server in one.servers)) for one, own in zip(wanted, on, strict=True)]
     else:
         given = gpu_jobs.give(network.topo, _requests(spec, wanted), scheduler, model, seed)
         packed = [(one.over(own.packed, model), own.packed.hosts) for one, own in zip(wanted, given, strict=True)]
@@ -205,7 +298,18 @@ def placed(spec: Spec, wanted: list[Asked], network: Network, scheduler: str, se
         _job(spec, number, one, own, ideals[number], fewest[number], starts[number], seed)
         for number, (one, own) in enumerate(zip(wanted, given, strict=True))
     )
-    return Placed(seed, scheduler, wanted, jobs, crossed, ways, base_rtt_s, needed_bps, servers)
+    return Placed(
+        seed,
+        scheduler,
+        wanted,
+        jobs,
+        crossed,
+        ways,
+        base_rtt_s,
+        needed_bps,
+        _notes(spec, wanted, hosts, network),
+        servers,
+    )
 
 
 def _in_turn_s(asked: Asked, hosts: tuple[str, ...], network: Network) -> float | None:
@@ -213,11 +317,15 @@ def _in_turn_s(asked: Asked, hosts: tuple[str, ...], network: Network) -> float 
 
     None: a real program's is unknown.
     """
-    return None if asked.trace is None else traces.critical_path_s(asked.trace, _in_turn(asked, hosts, network))
+    return None if asked.trace is None else asked.critical_path_s(_in_turn(asked, hosts, network))
 
 
-def _in_turn(asked: Asked, hosts: tuple[str, ...], network: Network) -> Callable[[Operation], float]:
-    return lambda op: bounds.exchange_s(asked.rounds(op), asked.channels, hosts, network.topo, network.limited)
+def _in_turn(asked: Asked, hosts: tuple[str, ...], network: Network) -> Callable[[Operation | Exchange], float]:
+    def takes_s(op: Operation | Exchange) -> float:
+        rounds = asked.grouped.together(op) if asked.grouped and isinstance(op, Exchange) else asked.rounds(op)
+        return bounds.exchange_s(rounds, asked.channels, hosts, network.topo, network.limited)
+
+    return takes_s
 
 
 def _ideal_s(asked: Asked, hosts: tuple[str, ...], network: Network, *, computed: bool) -> float | None:
@@ -227,16 +335,51 @@ def _ideal_s(asked: Asked, hosts: tuple[str, ...], network: Network, *, computed
     at once. That counts where it is more than `EXACT` of the iteration.
     """
     in_turn_s = _in_turn_s(asked, hosts, network)
+    if asked.grouped is not None:
+        return _least_of_groups_s(asked, asked.grouped, hosts, network, computed=computed)
     if computed or asked.trace is None or in_turn_s is None:
         return in_turn_s
     least_s = _least_s(asked, asked.trace, hosts, network) if asked.exchanges else in_turn_s
     return least_s if 0 < least_s < in_turn_s * (1 - EXACT) else in_turn_s
 
 
+def _least_of_groups_s(
+    asked: Asked, grouped: Grouped, hosts: tuple[str, ...], network: Network, *, computed: bool
+) -> float:
+    """Groups that communicate at once share links: neither one after the other, nor the busiest link, takes longer than both do.
+
+    On a kernel a message's sender goes on when the rest of it is in its socket, and each round gains by the shapers' buckets.
+    """
+    way = hosts, network.topo, network.limited
+    rounds = {id(one): grouped.together(one) for one in grouped.crossing}
+
+    def least_s(one: Operation | Exchange) -> float:
+        assert isinstance(one, Exchange)
+        own = rounds[id(one)]
+        if computed:
+            return bounds.exchange_s(own, asked.channels, *way)
+        takes = bounds.overlapped_s(own, asked.channels, *way, grouped.waits(one), SEND_BYTES)
+        return max(0.0, takes - sum(bounds.saved_s(each, *way) for each in own))
+
+    slowest = min((link.rate_bps for link in network.limited.values()), default=math.inf)
+    buffered_s = 0.0 if computed else SEND_BYTES * 8 / slowest
+    takes_s = grouped.exchange_s(least_s, asked.intra_bps)
+    if computed:
+        found_s = matching.ends_s(matching.times(grouped.trace.matched, takes_s))
+    else:
+        found_s = matching.period_s(grouped.trace.matched, takes_s, buffered_s)
+    every = [payload for one in grouped.crossing for payload in grouped.rounds(one)]
+    loaded_s = bounds.loaded_s(every, *way)
+    if not computed:
+        loaded_s -= max((bounds.saved_s(payload, *way) for payload in every), default=0.0) + buffered_s
+    return max(found_s, loaded_s, asked.computing_s)
+
+
 def _least_s(asked: Asked, trace: Trace, hosts: tuple[str, ...], network: Network) -> float:
     """Where workers and shapers are a kernel's; 0 where a few frames are all that is sent, and buckets let them pass."""
     way = hosts, network.topo, network.limited
-    rounds = {op.id: asked.rounds(op) for op in asked.exchanges}
+    exchanges = [op for op in asked.exchanges if isinstance(op, Operation)]
+    rounds = {op.id: asked.rounds(op) for op in exchanges}
 
     def waits(op: Operation) -> collectives.Waits:
         return collectives.waits(traces.algorithm(op, asked.job.collective))
@@ -244,13 +387,13 @@ def _least_s(asked: Asked, trace: Trace, hosts: tuple[str, ...], network: Networ
     def least_s(op: Operation) -> float:
         return bounds.overlapped_s(rounds[op.id], asked.channels, *way, waits(op), SEND_BYTES)
 
-    first = asked.exchanges[0]
+    first = exchanges[0]
     saved_s = max(bounds.saved_s(payload, *way) for payload in rounds[first.id])
     found_s = traces.critical_path_s(trace, least_s, at_once=asked.job.credit_bytes is not None)
     if not trace.overlaps:
         # A bucket fills while its link rests. It is full when a run begins, which counts in the mean of its iterations.
         times, ended_s = traces.spans(trace, _in_turn(asked, hosts, network)), 0.0
-        for op in asked.exchanges:
+        for op in exchanges:
             gains = [bounds.saved_s(payload, *way) for payload in rounds[op.id]]
             filled_s = min(times[op.id][0] - ended_s, gains[0])
             found_s -= filled_s + (sum(gains[1:]) if waits(op) == "hub" else 0.0)
@@ -290,6 +433,7 @@ def _job(
         life=given.life,
         fewest_s=fewest_s,
         trains=job.train,
+        groups=asked.grouped.groups if asked.grouped else (),
     )
 
 

@@ -176,6 +176,8 @@ def _text(value: Any) -> str | None:
     """A value as it is typed; None if it is no single one."""
     if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
         return "-".join(value)
+    if isinstance(value, bool):
+        return "on" if value else "off"
     if isinstance(value, str | int | float):
         return str(getattr(value, "exact", value))
     return None

@@ -212,6 +212,7 @@ def _plan(scenario: Scenario, placed: Placed, system: System, profiles: Mapping[
         assumptions=tuple(
             dict.fromkeys(text for asked in placed.asked if asked.trace for text in asked.trace.assumptions)
         ),
+        notes=placed.notes,
         needed_bps=placed.needed_bps,
         in_a_row=placed.in_a_row,
         multipath=network.multipath,
@@ -236,7 +237,11 @@ def _may_repeat(plan: Plan, asked: Iterable[jobs.Asked]) -> bool:
     noisy = any(one.varies for one in asked)
     changes = bool(plan.events) or plan.lives or any(job.leave_ns is not None for job in plan.jobs)
     others = any(
-        job.program or job.overlaps or job.window is not None or not builtin_transport.plain(job.transport)
+        job.program
+        or job.groups
+        or job.overlaps
+        or job.window is not None
+        or not builtin_transport.plain(job.transport)
         for job in plan.jobs
     )
     return not (chance or noisy or changes or others)
@@ -272,6 +277,11 @@ def _paths(network: Network, placed: Placed, system: System) -> tuple[int, bool]
 def _check_windows(system: System, placed: Placed, sharing: flow.Sharing) -> None:
     """Raises `RequestError` if several exchanges are to be in flight where something goes by one after the other."""
     for job, asked, rule in zip(placed.jobs, placed.asked, sharing.rules, strict=True):
+        if job.groups and (rule.exclusive or rule.bands or not builtin_transport.plain(asked.transport(system))):
+            raise RequestError(
+                f"job {job.job} ({job.trace}) has several groups that communicate at once, and {system.label} goes by one exchange after the "
+                "other, or by another transport than TCP. Leave out one of them"
+            )
         in_turn = rule.grid or rule.exclusive or (rule.bands and job.window is None)
         if (job.window is not None or job.overlaps) and in_turn:
             raise RequestError(
@@ -402,7 +412,7 @@ def _schedule(system: System, placed: Placed, network: Network, profiles: Mappin
         def by_nics_s(payload: dict[Flow, int]) -> float:
             return bounds.loaded_s([payload], job.hosts, network.topo, nics)
 
-        demand = profiled(one.trace, one.rounds, bits, capacity, max(one.sent), measured, by_nics_s)
+        demand = profiled(one.exchanges, one.timeline, one.rounds, bits, capacity, max(one.sent), measured, by_nics_s)
         return replace(demand, iterations=job.iterations, tensor_bytes=tensor)
 
     return systems.share(system, [profile(number) for number in range(len(placed.asked))], capacity)

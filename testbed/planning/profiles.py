@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from testbed.core.phase import Phase
 from testbed.schedulers import flow
-from testbed.traces import trace as traces
-from testbed.traces.trace import Operation, Trace
+from testbed.traces.matching import Exchange
+from testbed.traces.trace import Operation
 from testbed.transports import Flow
 
+Exchanging = Operation | Exchange
 ROUNDED = 1e-9  # by which two ways to compute one time differ
 
 
@@ -23,8 +24,9 @@ class Profile:
 
 
 def profile(
-    trace: Trace,
-    rounds: Callable[[Operation], list[dict[Flow, int]]],
+    exchanges: Sequence[Exchanging],
+    timeline: Callable[[Callable[[Exchanging], float]], tuple[float, list[float]]],
+    rounds: Callable[[Exchanging], list[dict[Flow, int]]],
     bits: Callable[[dict[Flow, int]], Mapping[str, float]],
     links: Mapping[str, float],
     most_bytes: int,
@@ -33,23 +35,20 @@ def profile(
 ) -> flow.Demand:
     """A job in isolation: when it wants how much of each link, each round of a collective as fast as its busiest link allows.
 
-    ``bits``: what a round puts on each link, headers included (`bounds.loads`); ``links``: their capacity in bit/s.
+    ``timeline``: how long an iteration takes, and when each exchange begins, if each takes so long. ``bits``: what a round puts on each link, headers included (`bounds.loads`); ``links``: their capacity in bit/s.
     ``by_nics_s``: how long a round takes by hosts' NICs, which no other job shares.
     ``measured``: what its iteration really took; everything is then as much slower.
     """
-    exchanges = [op for op in trace.operations if op.kind != "compute"]
-    loads = {op.id: [(bits(one), by_nics_s(one)) for one in rounds(op)] for op in exchanges}
+    loads = {id(op): [(bits(one), by_nics_s(one)) for one in rounds(op)] for op in exchanges}
 
     def lasts(load: Mapping[str, float], nics_s: float) -> float:
         by_links_s = max((size / links[link] for link, size in load.items()), default=0.0)
         return nics_s if nics_s > by_links_s * (1 + ROUNDED) else by_links_s
 
-    times = traces.spans(trace, lambda op: sum(lasts(*one) for one in loads[op.id]))
-    ideal_s = max(end for _, end in times.values())
+    ideal_s, starts = timeline(lambda op: sum(lasts(*one) for one in loads[id(op)]))
     slower = 1.0 if measured is None else measured.iteration_s / ideal_s
     phases: dict[str, list[Phase]] = {}
-    for name, in_rounds in loads.items():
-        start = times[name][0]
+    for start, in_rounds in zip(starts, loads.values(), strict=True):
         for load, nics_s in in_rounds:
             end = start + lasts(load, nics_s)
             for link, size in load.items():

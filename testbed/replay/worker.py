@@ -36,43 +36,26 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from testbed import transports
 from testbed.core.clock import punctual, sleep_until
 from testbed.core.grid import Grid
-from testbed.replay import exchange, training
+from testbed.replay import exchange, flows, training, uneven
 from testbed.replay.bands import Bands, ByBand
 from testbed.replay.exchange import Content, Link
+from testbed.replay.inside import Inside
 from testbed.replay.messages import Messages
+from testbed.replay.operation import Operation
 from testbed.replay.sending import Window
 from testbed.traces import collectives, noise
 from testbed.traces.pipelining import EARLIER, Iteration, Overlapping
-from testbed.transports import Connected, Delivery, Flow, Message, Place, Transport
+from testbed.transports import Connected, Connection, Delivery, Flow, Message, Place, Transport
 
 Ended = Callable[[Link, Message, bool, Delivery], None]
 SEND_BYTES, LEAST_SEND_BYTES = 106_496, 16_384  # of a socket below which nothing waits; at least
-
-
-@dataclass(frozen=True)
-class Operation:
-    """What `testbed.core.runs.plan.Operation` says, which would take a library here."""
-
-    id: str
-    kind: str
-    after: tuple[str, ...] = ()
-    ranks: tuple[int, ...] | None = None
-    duration_ns: int = 0
-    bytes: int = 0
-    algorithm: str = ""
-    layer: int = 0  # from the front
-    importance: tuple[float, ...] = ()
-
-    @property
-    def computes(self) -> bool:
-        return self.kind == "compute"
 
 
 @dataclass(frozen=True)
@@ -109,6 +92,7 @@ class WorkerJob:
     trains: str | None = None  # what its messages hold, as typed; None: bytes that nobody looks at
     replicas: int | None = None  # a file in memory for the parameters of all who train in a ring
     paths: list[list[str]] = field(default_factory=list)  # more addresses of all ranks, one for each path there
+    groups: list[list[list[int]]] = field(default_factory=list)  # flows of each; empty: all ranks are one group
 
 
 def main() -> None:
@@ -116,15 +100,16 @@ def main() -> None:
     job = _job(json.loads(sys.stdin.readline()))
     bands = Bands(job.bands, job.bytes, falls=job.falls) if job.bands and job.window is None else None
     transport = transports.parse(job.transport)
-    listening = transport.listen(_place(job, bands))
+    listening = [transport.listen(place) for place in _places(job, _place(job, bands))]
+    inside = Inside(job.job, job.port, job.rank) if any(op.inside_ns is not None for op in job.operations) else None
     _say({"listening": True})
     sleep_until(_read_command()["connect_ns"])
-    connected = listening.connect()
-    _say({"flows": [asdict(each) for each in connected.connections()]})
+    connected = [one.connect() for one in listening]
+    _say({"flows": [asdict(each) for each in _connections(connected)]})
     told = _read_command()
     sleep_until(told["wait_from_ns"])
     job = replace(job, offset_ns=told.get("offset_ns", job.offset_ns))
-    exchanging = _Exchanges(job, transport, connected)
+    exchanging = _Exchanges(job, transport, connected, inside)
     if job.window is not None or any(name.endswith(EARLIER) for op in job.operations for name in op.after):
         _overlap(exchanging, told["start_ns"])
     else:
@@ -141,7 +126,13 @@ def _place(job: WorkerJob, bands: Bands | None) -> Place:
         rank=job.rank,
         addresses=job.addresses,
         port=job.port,
-        flows=list(dict.fromkeys(flow for op in job.operations if not op.computes for flow in _flows(job, op))),
+        flows=[]
+        if job.groups
+        else list(
+            dict.fromkeys(
+                flow for op in job.operations if not op.computes for flow in flows.flows(op, len(job.addresses))
+            )
+        ),
         channels=job.channels,
         in_flight=job.window is not None,
         levels=1 if job.window is None else job.channels,
@@ -158,8 +149,25 @@ def _place(job: WorkerJob, bands: Bands | None) -> Place:
     )
 
 
-def _flows(job: WorkerJob, op: Operation) -> list[Flow]:
-    return collectives.flows(op.algorithm, len(job.addresses))
+def _places(job: WorkerJob, place: Place) -> list[Place]:
+    """Each group has connections, and ports, of its own."""
+    if not job.groups:
+        return [place]
+    places, port = list[Place](), job.port
+    for group in job.groups:
+        places.append(replace(place, flows=[(a, b) for a, b in group], port=port, same_host=True))
+        port += len(group) * job.channels
+    return places
+
+
+def _connections(connected: Sequence[Connected]) -> Iterator[Connection]:
+    """Those that begin here; a flow that several groups have goes on counting its channels."""
+    seen: Counter[Flow] = Counter()
+    for one in connected:
+        own = one.connections()
+        for each in own:
+            yield replace(each, channel=each.channel + seen[each.source, each.target])
+        seen.update((each.source, each.target) for each in own)
 
 
 def _say(message: Any) -> None:
@@ -204,12 +212,20 @@ class _Iteration:
 class _Exchanges:
     """How this worker carries out its collectives."""
 
-    def __init__(self, job: WorkerJob, transport: Transport, connected: Connected) -> None:
-        self.job, self.transport, self.connected = job, transport, connected
+    def __init__(
+        self, job: WorkerJob, transport: Transport, connected: Sequence[Connected], inside: Inside | None = None
+    ) -> None:
+        self.job, self.transport, self.connected, self.inside = job, transport, connected, inside
         self.round = 0
         self.messages = Messages(full=job.each_message)
-        self.flows = {op.id: _flows(job, op) for op in job.operations if not op.computes}
-        self.numbers = {op.id: number for number, op in enumerate(job.operations)}
+        self.flows = {
+            op.id: flows.flows(op, len(job.addresses))
+            for op in job.operations
+            if not op.computes and op.inside_ns is None
+        }
+        self.numbers = {
+            op.id: number if op.members is None else op.exchange for number, op in enumerate(job.operations)
+        }
         self.layers = 1 + max((op.layer for op in job.operations), default=0)
         self.window = None if job.window is None else Window(job.window)
         self.banded = self.window is not None and bool(job.bands)  # by message
@@ -232,6 +248,9 @@ class _Exchanges:
 
     def carry_out_of(self, round_: int, op: Operation, ended: Ended | None) -> None:
         """One collective of any round: over the channels, or in a window over that of its layer's priority, or its messages'."""
+        if op.members is not None:
+            self._carry_out_in_group(round_, op, op.members, ended)
+            return
         run, n = collectives.find(op.algorithm).run, len(self.job.addresses)
         levels = self.job.channels
         if self.window is None:
@@ -247,6 +266,34 @@ class _Exchanges:
             *(lambda size=size, links=links: run(self.job.rank, n, size, links) for size, links in shares if size)
         )
 
+    def _carry_out_in_group(self, round_: int, op: Operation, members: Sequence[int], ended: Ended | None) -> None:
+        """One exchange of a group, whose ranks count from 0 on there."""
+        if op.inside_ns is not None:
+            assert self.inside is not None
+            self.inside.carry_out(round_, op)
+            return
+        rank, n, channels = members.index(self.job.rank), len(members), self.job.channels
+        places = {member: place for place, member in enumerate(members)}
+
+        def part(channel: int, size: int) -> None:
+            links = {(places[a], places[b]): link for (a, b), link in self._links(channel, op, round_, ended).items()}
+            if kind := flows.kind_of(op):
+                uneven.run(kind, rank, n, size, uneven.share(op.rows, channel, channels), links)
+            else:
+                collectives.find(op.algorithm).run(rank, n, size, links)
+
+        sizes = collectives.parts(channels, op.bytes)
+        if channels == 1:
+            part(0, sizes[0])
+            return
+        exchange.together(
+            *(
+                lambda channel=channel, size=size: part(channel, size)
+                for channel, size in enumerate(sizes)
+                if size or op.rows
+            )
+        )
+
     @property
     def ended(self) -> Ended | None:
         """Where it is noted how a message ended."""
@@ -258,21 +305,25 @@ class _Exchanges:
         found: dict[str, Any] = {}
         if self.transport.lossy:
             found["messages"] = messages.to_rows(start_ns)
-        if (counted := self.connected.datagrams()) is not None:
+        if (counted := self.connected[0].datagrams()) is not None:
             found["datagrams"] = asdict(counted)
         if windows:
-            found["windows"] = self.connected.windows()
+            found["windows"] = [each for one in self.connected for each in one.windows()]
         if self.content and (look := self.content.evaluate()) is not None:
             found |= asdict(look)
         return [found] if found else []
 
+    def sent(self) -> int:
+        """Payload bytes handed over so far."""
+        return sum(one.sent() for one in self.connected)
+
     def _links(self, channel: int, op: Operation, round_: int, ended: Ended | None) -> dict[Flow, Link]:
-        flows, number, rank = self.flows[op.id], self.numbers[op.id], self.job.rank
+        own, number, rank = self.flows[op.id], self.numbers[op.id], self.job.rank
         banded = None
         if self.banded:
-            levels = [self.connected.endpoint(level, flows) for level in range(self.job.channels)]
+            levels = [self.connected[op.group].endpoint(level, own) for level in range(self.job.channels)]
             banded = ByBand(levels, self.job.bands, self.job.falls)
-        endpoint = banded or self.connected.endpoint(channel, flows)
+        endpoint = banded or self.connected[op.group].endpoint(channel, own)
         return {
             flow: Link(
                 endpoint,
@@ -290,7 +341,7 @@ class _Exchanges:
                 importance=tuple(op.importance),
                 content=self.content,
             )
-            for flow in flows
+            for flow in own
             if rank in flow
         }
 
@@ -302,7 +353,7 @@ def _iterate(exchanging: _Exchanges, bands: Bands | None, start_ns: int) -> None
     waiting = [replace(op, after=tuple(name for name in op.after if name in mine)) for op in mine.values()]
     computes = [op for op in waiting if op.computes]
     exchanges = [op for op in waiting if not op.computes]
-    written = exchanging.connected.sent()
+    written = exchanging.sent()
     varies, draw = noise.Noise(job.noise), random.Random(job.seed)
     pace = _Pace(job, start_ns)
     end = start_ns + job.offset_ns
@@ -317,15 +368,19 @@ def _iterate(exchanging: _Exchanges, bands: Bands | None, start_ns: int) -> None
         factor = noise.factor(varies, draw, job.rank, len(job.addresses))
         state = _Iteration()
         timeline: list[tuple[str, int, int]] = []
-        stream = None
-        if exchanges:
-            stream = threading.Thread(target=_communicate, args=(exchanging, exchanges, state, timeline), daemon=True)
+        streams = [
+            threading.Thread(target=_communicate, args=(exchanging, own, state, timeline), daemon=True)
+            for own in _streams(exchanges)
+        ]
+        for stream in streams:
             stream.start()
         late = _compute(computes, state, begun, factor)
         end = state.wait(mine)
-        if stream:
+        for stream in streams:
             stream.join()
-        before, written = written, exchanging.connected.sent()
+        if len(streams) > 1:
+            timeline.sort(key=lambda one: (one[1], one[0]))
+        before, written = written, exchanging.sent()
         sent = written - before
         _say([
             index, begun - start_ns, (timeline[0][1] if timeline else end) - start_ns, end - start_ns, sent, late,
@@ -333,6 +388,16 @@ def _iterate(exchanging: _Exchanges, bands: Bands | None, start_ns: int) -> None
             *exchanging.report_iteration(exchanging.messages, start_ns, windows=job.windows),
         ])  # fmt: skip
         index += 1
+
+
+def _streams(exchanges: list[Operation]) -> list[list[Operation]]:
+    """Exchanges that follow each other: all of them, or those of each group, and to or from each peer."""
+    if not exchanges or exchanges[0].members is None:
+        return [exchanges] if exchanges else []
+    found: dict[tuple[int, ...], list[Operation]] = {}
+    for op in sorted(exchanges, key=lambda op: op.exchange):
+        found.setdefault(op.stream, []).append(op)
+    return list(found.values())
 
 
 def _overlap(exchanging: _Exchanges, start_ns: int) -> None:

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 from testbed.core import text
 from testbed.spec import Spec, fields
 
-VALUES = frozenset((*fields.flags(Spec), "--set", "--retries"))
-SWITCHES = frozenset(("--quick", "--quiet", "--json", "--strict"))
+BOOLEAN = frozenset(one.flag for one in fields.of(Spec).values() if one.type is bool)
+VALUES = frozenset((*fields.flags(Spec), "--set", "--retries")) - BOOLEAN
+SWITCHES = BOOLEAN | frozenset(("--quick", "--quiet", "--json", "--strict"))
 # What made its runs anew is no part of them; nor is, with its value, where and how many at a time.
 ANEW = frozenset(("--again", "--renew"))
 LEFT_OUT = ANEW | {"--out", "-j", "--parallel", "--executor", "--verify-sample", "--linux-source"}

@@ -164,13 +164,15 @@ def _check(spec: Spec) -> None:
     for name, field in declared.of_struct(Spec).items():
         field.check(getattr(spec, name))
     for name, low, high in (("jobs", 1, most.jobs), ("workers", 2, most.workers)):
-        if not low <= getattr(spec, name) <= high:
-            raise wrong(name, f"{getattr(spec, name)} is not between {low} and {high}{reach}")
+        value = getattr(spec, name)
+        if value is not None and not low <= value <= high:
+            raise wrong(name, f"{value} is not between {low} and {high}{reach}")
     if spec.stop_when_periodic and any(job.train for job in spec.all_jobs):
         raise wrong("stop_when_periodic", "fills in what is alike, and of what a job learns nothing is; leave it out")
     if spec.stop_when_periodic == 1:
         raise wrong("stop_when_periodic", "one iteration is like itself; 2 at the least, or 0: never")
     most.check("runs", len(spec.scheduler) * len(spec.system) * spec.seeds, "system")
+    _ = spec.computes_on
     if not spec.system:
         raise wrong("system", "name at least one congestion control")
     if spec.name and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", spec.name):
@@ -223,9 +225,10 @@ def _check(spec: Spec) -> None:
         raise wrong(
             f"job.{without[0]}.gpus", "is not said, and other jobs say theirs; all jobs ask for GPUs, or none does"
         )
-    if spec.intra_server_rate is not None and not spec.lives:
+    if spec.intra_server_rate is not None and not spec.lives and not any(job.inside_servers for job in jobs):
         raise wrong(
-            "intra_server_rate", "is that of servers in which a job has several GPUs, and no job asks for any (gpus)"
+            "intra_server_rate",
+            "is that of servers in which a job has several GPUs. No job asks for any (gpus), and no trace has groups inside a server (placement)",
         )
     for number, job in enumerate(jobs):
         if (job.workers or 0) > most.workers:

@@ -26,6 +26,8 @@ from testbed.spec.relative_quantities import (
     QueueLength,
     StartOffsets,
 )
+from testbed.traces import devices
+from testbed.traces.devices import Bandwidth, Device, Flops
 from testbed.traces.noise import Noise
 
 
@@ -84,7 +86,9 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         ),
     ] = ("spread",)
     jobs: Annotated[int, field("number of jobs", group="workload")] = 2
-    workers: Annotated[int, field("workers of each job", group="workload")] = 2
+    workers: Annotated[
+        int | None, field("workers of each job", group="workload", if_unset="as many as its trace has ranks, or 2")
+    ] = None
     trace: Annotated[
         str | None,
         field(
@@ -321,10 +325,44 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             old_names=("scale_of",),
         ),
     ] = None
+    device: Annotated[
+        str | None,
+        field(
+            f"device that computes a trace's work (flops, memory_bytes): {', '.join(devices.KNOWN)}",
+            group="workload",
+            metavar="NAME",
+            if_unset="traces have times",
+        ),
+    ] = None
+    peak: Annotated[
+        Flops | None,
+        field("peak speed of a device: 312tflops", group="workload", metavar="SPEED", if_unset="its own"),
+    ] = None
+    mfu: Annotated[
+        Share | None,
+        field(
+            "share of a device's peak that training reaches (MFU)",
+            group="workload",
+            metavar="FRACTION",
+            if_unset="40%",
+        ),
+    ] = None
+    memory: Annotated[
+        Bandwidth | None,
+        field("memory bandwidth of a device: 2tb/s", group="workload", metavar="BANDWIDTH", if_unset="its own"),
+    ] = None
+    keep_duty: Annotated[
+        bool,
+        field(
+            "scale the bytes of traces with the rate ÷ their native rate: a job communicates for the same share of its iteration at any rate",
+            group="workload",
+            if_unset="bytes as they are",
+        ),
+    ] = False
     intra_server_rate: Annotated[
         Rate | None,
         field(
-            "rate of exchanges inside a server, of jobs that ask for GPUs",
+            "rate of exchanges inside a server, of jobs that ask for GPUs and of traces with groups there",
             group="network",
             old_names=("intra_rate",),
             folder_name="intra_rate",
@@ -382,6 +420,11 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def buffer_bytes(self) -> int:
         """The bottleneck's buffer: given in bytes, or as a time at its rate."""
         return self.buffer.bytes(int(self.rate), self.mtu)
+
+    @property
+    def computes_on(self) -> Device | None:
+        """The device that turns a trace's work into time; raises `RequestError`."""
+        return devices.device(self.device, self.peak, None if self.mfu is None else self.mfu.value, self.memory)
 
     @property
     def lives(self) -> bool:

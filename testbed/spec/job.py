@@ -30,6 +30,7 @@ from testbed.traces import trace as traces
 from testbed.traces.noise import Noise
 from testbed.traces.trace import Trace
 
+USUAL_WORKERS = 2
 LEARNS_BY = ("parameter_server", "ring")  # the first, if nothing is said
 _WHAT = ("trace", "ddp", "cmd")
 _OF_A_REPLAY = ("train", "collective", "channels", "credit_bytes", "partition_bytes", "noise")
@@ -101,10 +102,16 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
         """Whether a synthetic job's exchange cannot be one way from one worker to another."""
         return self.gpus is not None or (self.workers or 0) > 2 or (self.buckets or 1) > 1
 
+    @property
+    def inside_servers(self) -> bool:
+        """Whether its trace has groups that stay inside a server."""
+        placement = None if self.program is not None or self.trace is None else self.read_trace().placement
+        return placement is not None and bool(placement.inside)
+
     def read_trace(self) -> Trace:
         """The iteration it replays, unscaled; raises `TraceError`."""
         if self.trace is not None:
-            return traces.load(self.trace).one_list
+            return traces.load(self.trace)
         assert self.compute is not None and self.bytes is not None
         kind: traces.Kind = "all_reduce" if self.several else "send_recv"
         if self.collective is not None:
@@ -160,10 +167,20 @@ def complete(job: Job, defaults: Job) -> Job:
             "noise": None,
         }
     result = msgspec.structs.replace(defaults, **own)
+    if result.workers is None:
+        result = msgspec.structs.replace(result, workers=_ranks(result) or USUAL_WORKERS)
     if result.train is not None:
         result = _learning(result)
     _check(result)
     return result
+
+
+def _ranks(job: Job) -> int | None:
+    """Of the trace that it replays, if that says."""
+    if job.trace is None or job.program is not None or job.gpus is not None:
+        return None
+    with within("trace"):
+        return job.read_trace().ranks
 
 
 def _learning(job: Job) -> Job:
@@ -255,7 +272,7 @@ def check_transport(job: Job, transport: str) -> None:
 def _check_trace(job: Job) -> None:
     with within("trace"):
         trace = job.read_trace()
-    kinds = {op.kind for op in trace.operations} - {"compute"}
+    kinds = {op.kind for op in trace.all_operations} - {"compute"}
     if job.collective is not None:
         kind = collectives.find(job.collective).KIND
         if kind not in kinds:
@@ -263,7 +280,10 @@ def _check_trace(job: Job) -> None:
                 f"{job.collective} carries out {kind}; {trace.name} has only {', '.join(sorted(kinds))}",
                 where="collective",
             )
-    used = {traces.algorithm(op, job.collective) for op in trace.operations if op.kind != "compute"}
+    if not trace.alike:
+        _check_groups(job, trace)
+        return
+    used = {traces.algorithm(op, job.collective) for op in trace.all_operations if op.kind != "compute"}
     if job.gpus is not None and used != {"ring"}:
         raise JobError(
             f"{trace.name} exchanges by {', '.join(sorted(used))}, and the workers of a job that asks for GPUs exchange by rings alone; "
@@ -281,3 +301,18 @@ def _check_trace(job: Job) -> None:
             f"workers, collective=pipeline takes them from stage to stage",
             where="workers",
         )
+
+
+def _check_groups(job: Job, trace: Trace) -> None:
+    """Raises `JobError` for what a job whose ranks differ, or have several groups, cannot have."""
+    if job.workers != trace.ranks:
+        raise JobError(
+            f"{trace.name} has {trace.ranks} ranks, and {job.workers} workers are asked for. Leave out workers",
+            where="workers",
+        )
+    for name in ("window", "gpus"):
+        if getattr(job, name) is not None:
+            raise JobError(
+                f"{trace.name} has ranks that differ, or several groups, which go without {name}. Leave it out",
+                where=name,
+            )

@@ -6,6 +6,8 @@ compatible if their circles can be turned so that their demands do not meet.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from matplotlib.figure import Figure
 from testbed.core.text import decimal, shown
 from testbed.core.units import Rate
 from testbed.traces import trace as traces
-from testbed.traces.trace import Operation, Trace
+from testbed.traces.trace import Trace
 
 COMPUTE, COMMUNICATE, GREY = "#8c8c8c", "#0072b2", "#444444"
 MOST_EDGES = 2000  # bars that are told apart by their edges
@@ -38,38 +40,56 @@ def demand(trace: Trace, workers: int, rate_bps: int) -> tuple[float, list[tuple
     return max(end for _, end in times.values()), spans
 
 
+@dataclass(frozen=True)
+class Lane:
+    """What follows each other in the timeline: name, start and end in seconds."""
+
+    label: str
+    computing: bool
+    bars: list[tuple[str, float, float]]
+
+
 def draw(trace: Trace, workers: int, rate: Rate, out: Path) -> None:
     """Timeline and demand beside CASSINI's circle."""
     period, spans = demand(trace, workers, rate)
     times = traces.spans(trace, lambda op: traces.busiest_s(op, workers, rate))
+    lanes = [
+        Lane(label, computes, [(op.id, *times[op.id]) for op in trace.operations if op.computes == computes])
+        for label, computes in (("compute", True), ("collectives", False))
+    ]
+    draw_lanes(f"{shown(trace.name)}: one iteration of {workers} workers at {rate}", lanes, period, spans, out)
+
+
+def draw_lanes(
+    title: str, lanes: Sequence[Lane], period: float, spans: list[tuple[float, float, float]], out: Path
+) -> None:
+    """The same of any lanes; ``spans``: start, end and bit/s of the demand, one after the other."""
     with rc_context({"text.parse_math": False}):  # a name is not markup
-        figure = Figure(figsize=(11, 4.4), layout="constrained")
+        figure = Figure(figsize=(11, 4.4 + 0.35 * max(0, len(lanes) - 2)), layout="constrained")
         FigureCanvasAgg(figure)
-        grid = figure.add_gridspec(2, 2, width_ratios=(2.3, 1), height_ratios=(1, 1))
+        heights = (max(1.0, 0.35 * len(lanes)), 1)
+        grid = figure.add_gridspec(2, 2, width_ratios=(2.3, 1), height_ratios=heights)
         timeline, line = figure.add_subplot(grid[0, 0]), figure.add_subplot(grid[1, 0])
         circle = figure.add_subplot(grid[:, 1], projection="polar")
-        _timeline(timeline, trace.operations, times, period)
+        _timeline(timeline, lanes, period)
         _line(line, period, spans)
         _circle(circle, period, spans)
-        title = f"{shown(trace.name)}: one iteration of {workers} workers at {rate}"
         figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
         figure.savefig(out, dpi=150)
 
 
-def _timeline(
-    axis: Any, operations: tuple[Operation, ...], times: dict[str, tuple[float, float]], period: float
-) -> None:
-    for row, computing, colour in ((1, True, COMPUTE), (0, False, COMMUNICATE)):
-        spans = {op.id: times[op.id] for op in operations if (op.kind == "compute") == computing}
-        bars = [(start * 1e3, (end - start) * 1e3) for start, end in spans.values()]
+def _timeline(axis: Any, lanes: Sequence[Lane], period: float) -> None:
+    for row, lane in zip(range(len(lanes) - 1, -1, -1), lanes, strict=True):
+        bars = [(start * 1e3, (end - start) * 1e3) for _, start, end in lane.bars]
         edge = 0.5 if len(bars) <= MOST_EDGES else 0
+        colour = COMPUTE if lane.computing else COMMUNICATE
         axis.broken_barh(bars, (row - 0.3, 0.6), color=colour, linewidth=edge, edgecolor="white")
-        for name, (start, end) in spans.items():
+        for name, start, end in lane.bars:
             if end - start > 0.08 * period:
                 middle = (start + end) / 2 * 1e3
                 axis.text(middle, row, shown(name), ha="center", va="center", color="white", fontsize=8)
-    axis.set_yticks([1, 0], ["compute", "collectives"])
-    axis.set_ylim(-0.5, 1.5)
+    axis.set_yticks(range(len(lanes) - 1, -1, -1), [lane.label for lane in lanes])
+    axis.set_ylim(-0.5, len(lanes) - 0.5)
     axis.set_xlim(0, period * 1e3)
     axis.spines[["top", "right"]].set_visible(False)
 

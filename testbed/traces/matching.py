@@ -6,15 +6,17 @@ belongs to the k-th receive there with that tag. What can never end is found her
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise, zip_longest
 
 from testbed.core.text import quoted, shown
+from testbed.traces.collectives import parts
 from testbed.traces.operations import WITH_SPLITS, Groups, Operation, Role
 
 MOST_STEPS = 2_000_000  # operations of all ranks together
+SETTLED = 8  # iterations after which ranks have come to their pace
 EVERY_RANK = "dp"  # the group of a trace that names none
 
 
@@ -38,12 +40,12 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Step:
-    """What happens once in an iteration: a compute of one rank, a collective, a send, or a receive."""
+    """What happens once in an iteration: a compute of one rank, or an exchange of its members."""
 
-    operation: Operation
-    ranks: tuple[int, ...]  # whose iteration has it
+    operations: tuple[Operation, ...]  # by rank
+    ranks: tuple[int, ...]
     exchange: int | None  # which, by its number
-    after: tuple[int, ...]  # steps that it waits for
+    after: tuple[tuple[int, ...], ...]  # steps that each rank waits for
 
 
 @dataclass(frozen=True)
@@ -267,45 +269,45 @@ class _Matching:
             )
 
     def _steps(self) -> tuple[Step, ...]:
-        """A collective is one step of all members; a send and its receive are two."""
-        numbers: dict[Key, int] = {}
-        made: list[tuple[Operation, tuple[int, ...], int | None]] = []
-        shared: dict[int, int] = {}
+        """A message is one step of both ranks: its receive must be there before its send can be over, however little is buffered."""
+        numbers = dict(self.exchange_of)  # steps of exchanges come first
+        made = [(one.operations, one.members) for one in self.exchanges]
         for rank, role in sorted(self.of_rank.items()):
             for op in role.operations:
-                exchange = self.exchange_of.get((rank, op.id))
-                if exchange is not None and exchange in shared and not op.point_to_point:
-                    numbers[rank, op.id] = shared[exchange]
-                    continue
-                numbers[rank, op.id] = len(made)
-                if exchange is not None and not op.point_to_point:
-                    shared[exchange] = len(made)
-                    made.append((op, self.exchanges[exchange].members, exchange))
-                else:
-                    made.append((op, (rank,), exchange))
-        waits: dict[int, set[int]] = {number: set() for number in range(len(made))}
+                if op.computes:
+                    numbers[rank, op.id] = len(made)
+                    made.append(((op,), (rank,)))
+        before: dict[Key, list[int]] = {}
         for rank, role in self.of_rank.items():
             computed: int | None = None
             for op in role.operations:
-                number = numbers[rank, op.id]
-                waits[number] |= {numbers[rank, name] for name in op.after}
-                if (before := self.order.get((rank, op.id))) is not None:
-                    waits[number].add(numbers[before])
+                waits = before[rank, op.id] = [numbers[rank, name] for name in op.after]
+                if (earlier := self.order.get((rank, op.id))) is not None:
+                    waits.append(numbers[earlier])
                 if op.computes:
-                    waits[number] |= {computed} if computed is not None else set()
-                    computed = number
-                elif op.kind == "recv":
-                    message = self.exchanges[self.exchange_of[rank, op.id]]
-                    waits[number].add(numbers[message.members[0], message.operations[0].id])
+                    waits += [] if computed is None else [computed]
+                    computed = numbers[rank, op.id]
+        after = [[before[rank, op.id] for op, rank in zip(*one, strict=True)] for one in made]
         try:
-            order = list(TopologicalSorter(waits).static_order())
+            order = list(
+                TopologicalSorter(
+                    {at: {n for own in waits for n in own} for at, waits in enumerate(after)}
+                ).static_order()
+            )
         except CycleError as error:
-            cycle = [f"{made[number][0].id} (rank {made[number][1][0]})" for number in error.args[1]]
+            cycle = [f"{made[number][0][0].id} (rank {made[number][1][0]})" for number in error.args[1]]
             raise ValueError(
                 f"operations: a deadlock. These wait for each other: {_listed(cycle)}. Change their order, or what they wait for"
             ) from error
         place = {number: at for at, number in enumerate(order)}
-        return tuple(Step(*made[number], tuple(sorted(place[one] for one in waits[number]))) for number in order)
+        return tuple(
+            Step(
+                *made[number],
+                number if number < len(self.exchanges) else None,
+                tuple(tuple(sorted({place[one] for one in own})) for own in after[number]),
+            )
+            for number in order
+        )
 
 
 def _check_alike(name: str, members: tuple[int, ...], number: int, together: Sequence[Operation | None]) -> None:
@@ -361,3 +363,77 @@ def wrong(op: Operation, version: int) -> str | None:
 
 def _is_step(text: str) -> bool:
     return len(text) in range(2, 8) and text[0] in "+-" and text[1:].isascii() and text[1:].isdigit() and int(text) != 0
+
+
+# Start and end of a step for each of its ranks, in seconds.
+Times = list[list[tuple[float, float]]]
+
+
+def times(
+    matched: Matched, exchange_s: Sequence[float], buffered_s: float = 0.0, begins: Mapping[int, float] | None = None
+) -> Times:
+    """When every step begins and ends, in isolation, if exchanges take so long and hold each other up by their order alone.
+
+    ``buffered_s``: so much of a message its sender need not wait for. It travels before its receiver asks for it. ``begins``: when each
+    rank begins its iteration; None: all of them at 0.
+    """
+    found: Times = []
+    places: list[dict[int, int]] = []
+    for step in matched.steps:
+        ready = [
+            max((found[one][places[one][rank]][1] for one in own), default=0.0 if begins is None else begins[rank])
+            for rank, own in zip(step.ranks, step.after, strict=True)
+        ]
+        if step.exchange is None:
+            found.append([(ready[0], ready[0] + (step.operations[0].duration or 0) / 1e9)])
+        elif step.operations[0].point_to_point:
+            takes = exchange_s[step.exchange]
+            sent = ready[0] + max(0.0, takes - buffered_s)
+            came = max(ready[1], ready[0] + takes)
+            found.append([(ready[0], sent), (min(came, max(ready)), came)])
+        else:
+            begun = max(ready)
+            found.append([(begun, begun + exchange_s[step.exchange])] * len(ready))
+        places.append({rank: place for place, rank in enumerate(step.ranks)})
+    return found
+
+
+def period_s(matched: Matched, exchange_s: Sequence[float], buffered_s: float = 0.0) -> float:
+    """The least mean time between iterations where each rank goes on with the next one when it has ended its own.
+
+    Ranks that wait for each other come to the same pace: of them the one whose last iteration was shortest bounds it from below.
+    """
+    ranks = sorted({rank for step in matched.steps for rank in step.ranks})
+    joined = {rank: rank for rank in ranks}  # the least of the ranks that exchange something with it, directly or not
+    for one in matched.exchanges:
+        least = {joined[rank] for rank in one.members}
+        joined = {rank: min(least) if other in least else other for rank, other in joined.items()}
+    begins, lasted = dict.fromkeys(ranks, 0.0), dict.fromkeys(ranks, 0.0)
+    for _ in range(SETTLED):
+        ends = dict(begins)
+        for step, own in zip(matched.steps, times(matched, exchange_s, buffered_s, begins), strict=True):
+            for rank, (_, end) in zip(step.ranks, own, strict=True):
+                ends[rank] = max(ends[rank], end)
+        lasted = {rank: ends[rank] - begins[rank] for rank in ranks}
+        begins = ends
+    return max(
+        (min(lasted[rank] for rank in ranks if joined[rank] == part) for part in set(joined.values())), default=0.0
+    )
+
+
+def ends_s(found: Times) -> float:
+    """When the last step ends."""
+    return max((end for own in found for _, end in own), default=0.0)
+
+
+def rows(exchange: Exchange) -> tuple[tuple[int, ...], ...]:
+    """Uneven parts: what each member sends to each; or, one row, each member's part. Empty: parts are equal."""
+    if exchange.message or all(op.splits is None for op in exchange.operations):
+        return ()
+    if exchange.first.kind != "all_to_all":
+        return (tuple(map(int, exchange.first.splits or ())),)
+    count = len(exchange.members)
+    return tuple(
+        tuple(map(int, op.splits)) if op.splits is not None else tuple(parts(count, op.size))
+        for op in exchange.operations
+    )

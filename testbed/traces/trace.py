@@ -11,9 +11,8 @@ JSON with an integer ``version``. In version 1 all ranks do the same, in one gro
        {"id": "bucket1", "kind": "all_reduce", "bytes": "8.2MB", "after": ["backward1"]}]}
 
 Computes run one after the other, collectives too, the two kinds side by side; an
-operation also waits for the ones named in ``after``; ``"bucket1@-1"`` is that of the iteration before. `native_rate` is the link rate for
-which the times hold. Scaling rule: times are kept, bytes are multiplied by (emulated
-rate / native rate), so that a job's duty stays what it was.
+operation also waits for the ones named in ``after``; ``"bucket1@-1"`` is that of the iteration before. `native_rate` is the link rate at which
+the times were recorded. `Trace.scaled` keeps times and multiplies bytes by (rate / native rate), so that a job's duty stays what it was.
 
 Version 2 has process groups, roles of ranks, messages between ranks, uneven collectives and computes by work
 (`testbed.traces.operations`). Collectives of different groups run side by side (`testbed.traces.matching`).
@@ -40,6 +39,7 @@ from testbed.core.text import command, is_text, quoted, shown
 from testbed.core.units import Duration, Rate, Share, Size, UnitError, decoded
 from testbed.traces import collectives, matching
 from testbed.traces.cycles import Edge, longest_mean_s
+from testbed.traces.devices import Device
 from testbed.traces.matching import Matched
 from testbed.traces.operations import Groups, Kind, Operation, Placement, Role
 from testbed.traces.pipelining import EARLIER
@@ -115,7 +115,7 @@ class Trace(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     def alike(self) -> bool:
         """Whether all ranks do the same in one group: then any number of workers can replay it."""
         one_group = not self.groups or list(map(len, self.groups.values())) == [1]
-        plain = not any(op.point_to_point or op.splits or op.by_work for op in self.all_operations)
+        plain = not any(op.point_to_point or op.splits for op in self.all_operations)
         return (
             one_group
             and plain
@@ -183,19 +183,53 @@ class Trace(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
         if self.native_rate is None:
             return self
         factor = rate_bps / self.native_rate
-        if max(op.bytes or 0 for op in self.operations) * factor > Size.limit:
+        if max(op.size for op in self.all_operations) * factor > Size.limit:
             raise TraceError(
                 f"trace {quoted(self.name)}: its bytes, scaled from {self.native_rate} to {Rate(rate_bps)}, are beyond anything "
                 "this can emulate; is its native_rate right?"
             )
-        operations = tuple(
-            op if op.bytes is None else msgspec.structs.replace(op, bytes=Size(max(1, round(op.bytes * factor))))
-            for op in self.operations
+        scaled = self.mapped(lambda op: _scaled(op, factor))
+        return msgspec.structs.replace(scaled, native_rate=Rate(rate_bps))
+
+    def mapped(self, change: Callable[[Operation], Operation]) -> Trace:
+        """The same with every operation changed."""
+        operations = tuple(map(change, self.operations))
+        roles = tuple(
+            msgspec.structs.replace(role, operations=tuple(map(change, role.operations))) for role in self.roles
         )
-        return msgspec.structs.replace(self, operations=operations, native_rate=Rate(rate_bps))
+        return msgspec.structs.replace(self, operations=operations, roles=roles)
+
+    def timed(self, device: Device | None) -> Trace:
+        """The same with work turned into time; raises `RequestError` if there is work and no device."""
+        work = next((op for op in self.all_operations if op.by_work), None)
+        if work is None:
+            return self
+        if device is None:
+            raise RequestError(
+                f"trace {quoted(self.name)}: {quoted(work.id)} has work and no duration. A device turns it into time: give --device a100, "
+                "or --peak 312tflops --mfu 40% --memory 2tb/s",
+                where="device",
+            )
+        return self.mapped(
+            lambda op: (
+                op
+                if not op.by_work
+                else msgspec.structs.replace(
+                    op, duration=device.takes(op.flops, op.memory_bytes), flops=None, memory_bytes=None
+                )
+            )
+        )
 
 
 FORWARD = 1 / 3  # of a training step's computing: the backward pass takes twice as long, and only it is overlapped
+
+
+def _scaled(op: Operation, factor: float) -> Operation:
+    if op.computes:
+        return op
+    splits = None if op.splits is None else tuple(Size(round(one * factor)) for one in op.splits)
+    size = None if op.bytes is None else Size(sum(splits) if splits is not None else max(1, round(op.bytes * factor)))
+    return msgspec.structs.replace(op, bytes=size, splits=splits)
 
 
 def synthetic(compute: Duration, size: Size, kind: Kind = "send_recv", buckets: int = 1) -> Trace:

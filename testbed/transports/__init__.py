@@ -227,6 +227,7 @@ class Place:
     paths: Sequence[
         Sequence[str]
     ] = ()  # more addresses of all ranks, one for each path there; empty: there is no choice
+    same_host: bool = False  # ranks may be on one host: then all of the job's connections have ports of their own
     key: bytes = b""  # 16 bytes that all ends share, with which datagrams are signed; empty: they are not
 
 

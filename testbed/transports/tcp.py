@@ -142,6 +142,8 @@ class Listening:
         ports = itertools.count(place.port + FROM_PORT)
         for connection in _wanted(place):
             flow, channel = connection
+            if place.same_host and flow[0] != place.rank:
+                next(ports)
             if flow[0] == place.rank:
                 sock = channels[channel][flow] = _socket(place)
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -394,8 +396,10 @@ def _wanted(place: Place) -> list[tuple[Flow, int]]:
 
 def _ports(place: Place, rank: int) -> dict[tuple[Flow, int], int]:
     """Where ``rank`` listens: a port for each connection that ends there, so that the port tells which it is."""
-    ending = [one for one in _wanted(place) if one[0][1] == rank]
-    return {one: place.port + number for number, one in enumerate(ending)}
+    numbered = (
+        enumerate(_wanted(place)) if place.same_host else enumerate(one for one in _wanted(place) if one[0][1] == rank)
+    )
+    return {one: place.port + number for number, one in numbered if one[0][1] == rank}
 
 
 def _connection(flow: Flow, channel: int, sock: socket.socket) -> Connection:

@@ -66,7 +66,13 @@ def test_cassini_interleaves_at_once() -> None:
 
 def test_a_ring_carries_its_bytes_both_ways() -> None:
     """Counted, which no clock changes."""
-    fields: dict[str, Any] = {"trace": "resnet50", "rto_min": "5ms", "ack_priority": "on", "rate": "200mbit"}
+    fields: dict[str, Any] = {
+        "trace": "resnet50",
+        "keep_duty": True,
+        "rto_min": "5ms",
+        "ack_priority": "on",
+        "rate": "200mbit",
+    }
     result = runs.run_plan(Host(), iterations=4, jobs=1, cc=["reno"], **fields)
     rows = result.table("iterations.csv")
     assert set(rows["bytes"]) == set(result.manifest["plan"]["jobs"][0]["bytes_per_worker"])

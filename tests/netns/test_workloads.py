@@ -31,7 +31,7 @@ needs_torch = pytest.mark.skipif(not programs.has_torch(), reason="needs PyTorch
 
 
 FIELDS: dict[str, Any] = {
-    "jobs": 1, "cc": ["reno"], "noise": "0%", "rto_min": "5ms", "sample_interval": "50ms", "rate": "200mbit",
+    "jobs": 1, "cc": ["reno"], "noise": "0%", "rto_min": "5ms", "sample_interval": "50ms", "rate": "200mbit", "keep_duty": True,
 }  # fmt: skip
 
 

@@ -73,7 +73,7 @@ def test_below_its_thresholds_a_switch_leaves_all_as_it_is() -> None:
 def test_each_band_counts_for_itself() -> None:
     """Layers of a model, the first ones high: what they need is neither marked nor dropped, what comes last is both; and nothing of control."""
     asked = ASKED | {
-        "trace": "vgg16-layers", "compute": None, "bytes": None, "collective": "sharded_parameter_server", "rate": "500mbit", "mtu": 1500,
+        "trace": "vgg16-layers", "keep_duty": True, "compute": None, "bytes": None, "collective": "sharded_parameter_server", "rate": "500mbit", "mtu": 1500,
         "ecn": "40kB", "buffer": "200kB", "credit_bytes": "320kB", "partition_bytes": "80kB", "iterations": 1,
     }  # fmt: skip
     table = run_plan(uml.find(), system=["mlt"], **asked).table("priority_queues.csv")

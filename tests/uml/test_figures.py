@@ -16,7 +16,7 @@ from tests.support import runs
 
 def test_no_stack_of_a_ring_exceeds_the_link(tmp_path: Path) -> None:
     """Two jobs that send both ways at once: with every flow counted it would be twice the rate."""
-    plan = runs.one_plan(jobs=2, trace="resnet50", iterations=3, cc=["reno"])
+    plan = runs.one_plan(jobs=2, trace="resnet50", keep_duty=True, iterations=3, cc=["reno"])
     outcome = carry_out(Task(plan, "uml"))
     assert isinstance(outcome, Completed), outcome
     rundir.store(outcome.files, tmp_path / plan.folder)

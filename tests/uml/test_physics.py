@@ -169,7 +169,7 @@ def test_marking_instead_of_dropping() -> None:
 
 def test_acks_first_uses_strict_priority() -> None:
     """ACKs no longer wait behind reverse data: the best iteration of a lone ring is shorter."""
-    ring = {"jobs": 1, "iterations": 5, "cc": ["reno"], "trace": "resnet50", "rate": "300mbit"}
+    ring = {"jobs": 1, "iterations": 5, "cc": ["reno"], "trace": "resnet50", "keep_duty": True, "rate": "300mbit"}
 
     def best(**more: Any) -> float:
         return float(

@@ -63,7 +63,9 @@ def test_cassini_puts_a_drifting_job_back() -> None:
 
 def test_all_workers_of_a_job_wait_together() -> None:
     """Rank 0 decides; who has not ended the iteration before by then (of a ring, the last may be late) begins at once."""
-    result = run("cassini", job=["s2,workers=4", "s3,workers=4"], rate="200mbit", iterations=8, noise="8%")
+    result = run(
+        "cassini", job=["s2,workers=4", "s3,workers=4"], keep_duty=True, rate="200mbit", iterations=8, noise="8%"
+    )
     found = off_the_grid(result)
     found["ended"] = found["start_s"] - found["waited"]
     decided = found[found["worker"] == 0].set_index(["job", "iteration"])["start_s"]
@@ -75,7 +77,21 @@ def test_all_workers_of_a_job_wait_together() -> None:
 
 def test_cassini_goes_by_iterations_measured_alone(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """A lone ring takes longer than its ideal: slots a job could not keep would cost it an iteration each time."""
-    flags = ["--trace", "s2", "--rate", "500mbit", "--iterations", "6", "--cc", "cassini", "--on", "uml", "--name", "x"]
+    flags = [
+        "--trace",
+        "s2",
+        "--keep-duty",
+        "--rate",
+        "500mbit",
+        "--iterations",
+        "6",
+        "--cc",
+        "cassini",
+        "--on",
+        "uml",
+        "--name",
+        "x",
+    ]
     assert main(["run", *flags, "--out", str(tmp_path), "--quiet"]) == EXIT_OK
     capsys.readouterr()
     (job, *_) = load_run(tmp_path / "x/cassini/1").jobs

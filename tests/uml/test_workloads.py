@@ -31,7 +31,7 @@ def run(**fields: Any) -> runs.Result:
 @pytest.mark.parametrize("name", runs.some(library.names(), "resnet50", "gpt2-xl", "s2", "vgg19", "googlenet-layers"))
 def test_a_replay_keeps_to_its_trace(name: str) -> None:
     """On a link of its own each collective begins when the trace says, given how long those before it took."""
-    result = run(jobs=1, trace=name, rate="1gbit", mtu=9000, buffer="2MB", noise="0%", sample_interval="100ms")
+    result = run(jobs=1, trace=name, keep_duty=True, rate="1gbit", mtu=9000, buffer="2MB", noise="0%", sample_interval="100ms")
     found = replay.starts(result, library.load(name).scaled(10**9))
     assert found["measured_s"].to_numpy() == pytest.approx(found["expected_s"].to_numpy(), abs=TEN_MICROSECONDS)
 
@@ -78,6 +78,7 @@ def test_noise_lengthens_whole_iterations_and_stragglers_single_workers() -> Non
         "rate": "1gbit",
         "mtu": 9000,
         "trace": "s2",
+        "keep_duty": True,
         "jobs": 1,
         "workers": 4,
         "iterations": 12,
@@ -112,7 +113,7 @@ def test_a_trace_and_a_topology_from_outside_the_checkout(tmp_path: Path) -> Non
     for name in ("two_bursts.json", "two_sites.py"):
         (tmp_path / name).write_text((runs.ROOT / "examples" / name).read_text())
     (tmp_path / "mine.toml").write_text(
-        'topo = "./two_sites.py"\ntrace = "./two_bursts.json"\njobs = 1\nrate = "200mbit"\niterations = 2\ncc = ["reno"]\non = "uml"\n'
+        'topo = "./two_sites.py"\ntrace = "./two_bursts.json"\nkeep_duty = true\njobs = 1\nrate = "200mbit"\niterations = 2\ncc = ["reno"]\non = "uml"\n'
     )
     done = runs.cli("mine.toml", "--allow-external-code", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from testbed import networks
+from testbed.backends.flow import groups
 from testbed.core.runs.plan import JobPlan, Operation, Plan
 from testbed.models import flow_weights
 from testbed.models.flow_simulator import FlowJob, Loop, Node
 from testbed.models.frames import payload_share
 from testbed.networks.routed import RoutedTopo, stages
-from testbed.traces import collectives, noise
+from testbed.replay import flows
+from testbed.traces import noise
 from testbed.transports import Flow
 
 Connection = tuple[int, int, int, int]  # job, source and target by rank, channel
@@ -112,6 +114,9 @@ def _nodes(job: JobPlan, mtu: int, crosses: Callable[[Connection], list[int]]) -
 
     Computing that concerns some ranks alone has a stream of its own for each set of them.
     """
+    if job.groups:
+        yield from _nodes_of_groups(job, mtu, crosses)
+        return
     total = sum(sum(_volume(job, operation).values()) for operation in job.collectives)
     ends: dict[str, tuple[int, ...]] = {}  # nodes whose end is that of an operation
     streams: dict[tuple[int, ...] | None, tuple[int, ...]] = {}  # by ranks; collectives' own: None
@@ -144,6 +149,32 @@ def _nodes(job: JobPlan, mtu: int, crosses: Callable[[Connection], list[int]]) -
         streams[None] = ends[operation.id] = before
 
 
+def _nodes_of_groups(job: JobPlan, mtu: int, crosses: Callable[[Connection], list[int]]) -> Iterator[Made]:
+    volumes, first = dict(groups.volumes(job)), groups.channels(job)
+    total, sent, count = sum(volumes.values()), 0, 0
+    ends: list[tuple[int, ...]] = []  # nodes whose end is that of a part
+    for one in groups.parts(job):
+        operation = one.operation
+        before = tuple(sorted({node for part in one.after for node in ends[part]}))
+        if operation.computes or operation.inside_ns is not None:
+            takes_ns = operation.duration_ns if operation.computes else operation.inside_ns
+            yield Node((takes_ns or 0) / 1e9, before), operation, ()
+            ends.append((count,))
+            count += 1
+            continue
+        volume = volumes[operation.exchange]
+        low, high = sent / total, (sent + volume) / total
+        for parts in _rounds(job, operation, first):
+            following = []
+            for part in parts:
+                yield _flow(part, mtu, before, (low, high), crosses), operation, tuple(part)
+                following.append(count)
+                count += 1
+            before = tuple(following)
+        sent += volume
+        ends.append(before)
+
+
 def _flow(
     part: list[Carries],
     mtu: int,
@@ -160,28 +191,30 @@ def _flow(
     return Node(bits, after, tuple(times), tuple(times.values()), *ratio)
 
 
-def _rounds(job: JobPlan, operation: Operation) -> list[list[list[Carries]]]:
-    """For each round what travels side by side; of a ring all of a channel's flows in lockstep."""
-    module = collectives.find(operation.algorithm)
+def _rounds(
+    job: JobPlan, operation: Operation, first: Mapping[tuple[int, Flow], int] = {}
+) -> list[list[list[Carries]]]:
+    """For each round what travels side by side; of a ring all of a channel's flows in lockstep. ``first``: the first channel of a group's flow."""
     found: list[list[list[Carries]]] = []
-    for channel, share in enumerate(collectives.parts(job.channels, operation.bytes or 0)):
-        for number, flows in enumerate(module.rounds(len(job.hosts), share)):
+    every = flows.by_channel(operation, len(job.hosts), operation.bytes or 0, job.channels)
+    for channel, rounds in enumerate(every):
+        for number, payload in enumerate(rounds):
             if number == len(found):
                 found.append([])
             carried = [
-                Carries((job.job, source, target, channel), float(size))
-                for (source, target), size in flows.items()
+                Carries((job.job, *flow, first.get((operation.group, flow), 0) + channel), float(size))
+                for flow, size in payload.items()
                 if size
             ]
-            found[number] += [carried] if operation.algorithm in collectives.LOCKSTEP else [[one] for one in carried]
+            found[number] += [carried] if flows.lockstep(operation) else [[one] for one in carried]
     return [[part for part in parts if part] for parts in found if any(parts)]
 
 
 def _volume(job: JobPlan, operation: Operation) -> dict[Flow, int]:
     found: dict[Flow, int] = {}
-    for share in collectives.parts(job.channels, operation.bytes or 0):
-        for flows in collectives.find(operation.algorithm).rounds(len(job.hosts), share):
-            for flow, size in flows.items():
+    for rounds in flows.by_channel(operation, len(job.hosts), operation.bytes or 0, job.channels):
+        for payload in rounds:
+            for flow, size in payload.items():
                 found[flow] = found.get(flow, 0) + size
     return found
 

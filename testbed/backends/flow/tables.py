@@ -11,7 +11,7 @@ from testbed.core.errors import TestbedError
 from testbed.core.runs import documents, rows, rundir
 from testbed.core.runs.format_version import VERSION
 from testbed.core.runs.manifest import Counters, Crossing, Measured, Sampling, Told, Way
-from testbed.core.runs.plan import Plan
+from testbed.core.runs.plan import Operation, Plan
 from testbed.models import flow_weights
 from testbed.models.flow_simulator import Ended, Sent
 from testbed.models.frames import frame
@@ -27,7 +27,7 @@ class Recorded:
     def __init__(self, plan: Plan, built: Built) -> None:
         self.plan, self.built = plan, built
         self.ended: list[Ended] = []
-        self.operations: dict[tuple[int, int, str], tuple[float, float]] = {}
+        self.operations: dict[tuple[int, int, str | int], tuple[float, float]] = {}
         self.acked: dict[Connection, float] = dict.fromkeys(built.paths, 0.0)
         self.links: list[rows.LinkSample] = []
         self.flows: list[rows.FlowSample] = []
@@ -45,7 +45,7 @@ class Recorded:
             for each in carries:
                 self.acked[each.connection] += each.payload
             assert operation is not None
-            key = job, flow.iteration, operation.id
+            key = job, flow.iteration, _key(operation)
             start, end = self.operations.get(key, (flow.start_s, flow.end_s))
             self.operations[key] = min(start, flow.start_s), max(end, flow.end_s)
 
@@ -113,8 +113,9 @@ class Recorded:
             job = self.plan.jobs[ended.job]
             for rank in range(len(job.hosts)):
                 for operation in job.collectives:
-                    key = job.job, ended.iteration, operation.id
-                    if key in self.operations:
+                    key = job.job, ended.iteration, _key(operation)
+                    mine = operation.members is None or rank in (operation.ranks or ())
+                    if mine and key in self.operations:
                         yield rows.Operation(job.job, rank, ended.iteration, operation.id, *self.operations[key])
 
     def _make_report(self, cpu_s: float) -> Told:
@@ -134,6 +135,11 @@ class Recorded:
             paths_seeded=True if plan.multipath else None,
         )  # fmt: skip
         return Told(VERSION, plan, (), (), KERNEL, platform.python_version(), measured, tuple(crossed))
+
+
+def _key(operation: Operation) -> str | int:
+    """An exchange of a group has a number, and names of its own on each rank."""
+    return operation.id if operation.members is None else operation.exchange
 
 
 def name(connection: Connection) -> str:

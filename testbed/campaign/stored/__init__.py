@@ -73,7 +73,7 @@ def _wrong(plan: Plan) -> Iterator[str]:
     if not plan.bottlenecks:
         yield "no bottleneck"
     for kind in (op.algorithm for job in plan.jobs for op in job.collectives):
-        if not registry.is_file_name(kind) and kind not in collectives.names():
+        if kind and not registry.is_file_name(kind) and kind not in collectives.names():
             yield f"there is no collective {quoted(kind)}"
     if not re.fullmatch(r"[A-Za-z0-9_.+-]{1,200}", plan.system.name):
         yield f"system {quoted(plan.system.name)}"

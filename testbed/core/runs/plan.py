@@ -160,9 +160,25 @@ class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
         float, ...
     ] = ()  # of its packets: the share that matters, or magnitudes (`testbed.transports.datagram.tags`)
 
+    # Of a trace whose ranks differ, or have several groups:
+    members: tuple[int, ...] | None = (
+        None  # who takes part, in the group's order; of a message: who sends, who receives
+    )
+    exchange: int = 0  # its number, the same on all members
+    group: int = 0  # whose connections it takes (`JobPlan.groups`)
+    rows: tuple[tuple[int, ...], ...] = ()  # bytes of uneven parts (`testbed.replay.uneven`)
+    inside_ns: int | None = None  # how long it takes inside a server; None: it crosses the network
+
     @property
     def computes(self) -> bool:
         return self.kind == "compute"
+
+
+class Connections(msgspec.Struct, frozen=True):
+    """What a process group communicates over, by connections of its own."""
+
+    name: str
+    flows: tuple[tuple[int, int], ...]
 
 
 class Life(msgspec.Struct, frozen=True):
@@ -209,6 +225,8 @@ class JobPlan(msgspec.Struct, frozen=True):
         None  # the model whose gradients and parameters it exchanges, as typed; None: bytes that nobody looks at
     )
 
+    groups: tuple[Connections, ...] = ()  # empty: all ranks do the same, in one group
+
     @property
     def by_tcp(self) -> bool:
         """Whether the kernel carries its bytes, and counts them."""
@@ -227,7 +245,13 @@ class JobPlan(msgspec.Struct, frozen=True):
     @property
     def compute_ns(self) -> int:
         """Of an iteration, one operation after the other."""
-        return sum(operation.duration_ns or 0 for operation in self.operations)
+        if not self.groups:
+            return sum(operation.duration_ns or 0 for operation in self.operations)
+        own = dict.fromkeys(range(len(self.hosts)), 0)  # of the rank that computes for longest
+        for operation in self.operations:
+            for rank in operation.ranks or ():
+                own[rank] += operation.duration_ns or 0
+        return max(own.values())
 
     @property
     def collectives(self) -> list[Operation]:
@@ -255,6 +279,7 @@ class Plan(msgspec.Struct, frozen=True):
     measure_capacity: bool = False
     assumptions: tuple[str, ...] = ()  # of the trace: what in it is not measured
     events: tuple[LinkEvent, ...] = ()
+    notes: tuple[str, ...] = ()  # what a reader of the result must know of how traces are replayed
     needed_bps: int = 0  # what crosses the bottlenecks while every job communicates
     in_a_row: int = 1  # most bottlenecks that a flow crosses one after the other
     multipath: bool = False  # routers choose among equal paths (testbed.linux.paths)

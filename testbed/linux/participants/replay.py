@@ -56,7 +56,10 @@ class Replay(Participant):
             "addresses": [network[name].IP() for name in job.hosts],
             "paths": [[spraying.address(network.topo, name, path) for path in range(paths)] for name in job.hosts]
             if paths > 1 else [],
-            "operations": msgspec.to_builtins(job.operations), "channels": job.channels, "offset_ns": job.offset_ns,
+            "operations": msgspec.to_builtins(
+                job.operations if not job.groups else [op for op in job.operations if op.ranks is None or rank in op.ranks]
+            ),
+            "groups": [one.flows for one in job.groups], "channels": job.channels, "offset_ns": job.offset_ns,
             "noise": job.noise, "seed": job.seed, "window": job.window, "partition": job.partition, "trains": job.trains,
             "replicas": replicas,
             "virtual_time": virtual_time, "each_message": messages == "full", "windows": windows,

@@ -141,8 +141,8 @@ class Workers:
         if job.trains is not None and self.virtual_time:
             importlib.import_module("testbed.replay.training.ring_training")
             _ = training.parse(job.trains).task
-        for operation in job.collectives:
-            collectives.find(operation.algorithm)
+        for name in filter(None, (operation.algorithm for operation in job.collectives)):
+            collectives.find(name)
         # Where a grid decides when an iteration begins, rank 0 applies it and tells the others.
         pipes = [os.pipe() for _ in ranks[1:]] if job.grid else []
         replicas = None

@@ -46,10 +46,20 @@ def capacity_bps(plan: Plan, network: Network) -> float:
 def _greedy(job: JobPlan) -> JobPlan:
     """The same flows, without computing and without an end."""
     ring = Operation("all", "all_reduce", (), algorithm="ring")  # what a real program does
-    exchange = next(iter(job.collectives), ring)
+    exchange = ring if job.groups else next(iter(job.collectives), ring)
     endless = msgspec.structs.replace(exchange, bytes=1 << 40, after=())
+    hosts = tuple(dict.fromkeys(job.hosts)) if job.groups else job.hosts  # ranks may share a server
     return msgspec.structs.replace(
-        job, operations=(endless,), offset_ns=0, noise="0%", program=None, grid=None, bands=(), transport="tcp"
+        job,
+        hosts=hosts,
+        groups=(),
+        operations=(endless,),
+        offset_ns=0,
+        noise="0%",
+        program=None,
+        grid=None,
+        bands=(),
+        transport="tcp",
     )
 
 

@@ -131,7 +131,7 @@ def test_hostile_files_and_values(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.json")
     run, sweep = ["run", "--dry-run"], ["sweep", "--dry-run"]
     lines = [[*sweep, name] for name in FILES if name.endswith(".toml")]
-    lines += [[*run, "--trace", f"./{name}"] for name in (*FILES, "pipe.json") if name.endswith(".json")]
+    lines += [[*run, "--keep-duty", "--trace", f"./{name}"] for name in (*FILES, "pipe.json") if name.endswith(".json")]
     lines += [[*run, "--place", name] for name in ("/dev/zero", "pipe.json", "dots.toml", "deep.json")]
     lines += [[*run, "--job", job] for job in ("cmd:echo 'odd", 'ddp:"', "cmd:", "s2,workers=" + "9" * 5000)]
     lines += [[*run, "--bytes", "1e999999999B", "--compute", "1s"], [*run, "--compute", "1e99999999999999999999s"]]

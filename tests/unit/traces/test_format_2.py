@@ -13,35 +13,7 @@ from hypothesis import strategies as st
 from testbed.core.units import Duration, Size
 from testbed.traces import trace as traces
 from testbed.traces.trace import Operation, Placement, Role, Source, Trace, TraceError, load, save
-
-
-def pipeline(micro_batches: int = 2) -> dict[str, Any]:
-    """TP × PP × DP of 2 × 2 × 2 ranks."""
-    first: list[dict[str, Any]] = []
-    last: list[dict[str, Any]] = []
-    for number in range(micro_batches):
-        first += [
-            {"id": f"forward{number}", "kind": "compute", "duration": "2ms"},
-            {"id": f"tp{number}", "kind": "all_reduce", "group": "tp", "bytes": "200kB", "after": [f"forward{number}"]},
-            {"id": f"send{number}", "kind": "send", "group": "pp", "peer": "+1", "bytes": 100_000, "tag": number, "after": [f"tp{number}"]},
-            {"id": f"gradient{number}", "kind": "recv", "group": "pp", "peer": "+1", "bytes": "100kB"},
-            {"id": f"backward{number}", "kind": "compute", "duration": "4ms", "after": [f"gradient{number}"]},
-        ]  # fmt: skip
-        last += [
-            {"id": f"activation{number}", "kind": "recv", "group": "pp", "peer": "-1", "bytes": "100kB", "tag": number},
-            {"id": f"both{number}", "kind": "compute", "duration": "6ms", "after": [f"activation{number}"]},
-            {"id": f"tp{number}", "kind": "all_reduce", "group": "tp", "bytes": "200kB", "after": [f"both{number}"]},
-            {"id": f"back{number}", "kind": "send", "group": "pp", "peer": "-1", "bytes": "100kB", "after": [f"tp{number}"]},
-        ]  # fmt: skip
-    gradients = {"id": "gradients", "kind": "all_reduce", "group": "dp", "bytes": "1MB"}
-    first.append(gradients | {"after": [f"backward{micro_batches - 1}"]})
-    last.append(gradients | {"after": [f"tp{micro_batches - 1}"]})
-    return {
-        "version": 2, "name": "3d",
-        "groups": {"tp": [[0, 1], [2, 3], [4, 5], [6, 7]], "dp": [[0, 2], [1, 3], [4, 6], [5, 7]], "pp": [[0, 4], [1, 5], [2, 6], [3, 7]]},
-        "roles": [{"name": "first", "ranks": [0, 1, 2, 3], "operations": first}, {"name": "last", "ranks": [4, 5, 6, 7], "operations": last}],
-        "placement": {"inside": ["tp"]},
-    }  # fmt: skip
+from tests.support.group_traces import pipeline
 
 
 def read(folder: Path, content: Any) -> Trace:
@@ -63,7 +35,7 @@ def test_operations_of_different_ranks_are_one_exchange(tmp_path: Path) -> None:
     assert found.count(("dp", (1, 3))) == 1 and found.count(("tp", (6, 7))) == 2
     assert found.count(("pp", (3, 7))) == found.count(("pp", (7, 3))) == 2
     for place, step in enumerate(trace.matched.steps):
-        assert all(other < place for other in step.after)
+        assert all(other < place for own in step.after for other in own)
 
 
 def test_integers_are_bytes_and_a_list_alone_is_one_role(tmp_path: Path) -> None:

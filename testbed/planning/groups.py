@@ -1,0 +1,183 @@
+"""A trace whose ranks differ, or have several groups, as a plan has it: which exchanges cross the network, over whose connections."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from testbed import registry
+from testbed.core.errors import RequestError
+from testbed.core.runs.plan import Connections
+from testbed.core.runs.plan import Operation as Numeric
+from testbed.core.text import quoted
+from testbed.replay import uneven
+from testbed.traces import collectives, matching
+from testbed.traces import trace as traces
+from testbed.traces.matching import Exchange
+from testbed.traces.trace import Operation, Trace
+from testbed.transports import Flow
+
+MESSAGES = "messages"  # from rank to rank, which share connections whatever their group
+
+
+def servers(trace: Trace) -> tuple[int, ...]:
+    """The server of each rank, by number: ranks of a group that stays inside share one."""
+    server = list(range(trace.ranks or 0))
+    for name in trace.placement.inside if trace.placement else ():
+        for members in trace.groups[name]:
+            joined = {server[rank] for rank in members}
+            server = [min(joined) if one in joined else one for one in server]
+    numbers = {one: number for number, one in enumerate(dict.fromkeys(server))}
+    return tuple(numbers[one] for one in server)
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """A trace with its exchanges."""
+
+    trace: Trace
+    collective: str | None  # how what it is of the kind of is carried out
+    channels: int
+
+    @cached_property
+    def servers(self) -> tuple[int, ...]:
+        return servers(self.trace)
+
+    @cached_property
+    def crossing(self) -> tuple[Exchange, ...]:
+        """Exchanges that cross the network; raises `RequestError`."""
+        found = []
+        for one in self.trace.matched.exchanges:
+            count = len({self.servers[rank] for rank in one.members})
+            if 1 < count < len(one.members):
+                raise RequestError(
+                    f"trace {quoted(self.trace.name)}: some ranks of group {quoted(one.group)} share a server and others do not "
+                    f"({', '.join(map(str, one.members))}). Put the whole group inside a server, or place each of its ranks on another one",
+                    where="placement",
+                )
+            if count > 1:
+                found.append(one)
+        return tuple(found)
+
+    def algorithm(self, one: Exchange) -> str:
+        """By which it is carried out; empty for a message, and for uneven parts."""
+        return "" if one.message or matching.rows(one) else traces.algorithm(one.first, self.collective)
+
+    def rounds(self, one: Exchange) -> list[dict[Flow, int]]:
+        """Payload on each flow in each round, over all channels."""
+        members = one.members
+        return [
+            {(members[a], members[b]): size for (a, b), size in flows.items() if size} for flows in self._local(one)
+        ]
+
+    @cached_property
+    def _together(self) -> dict[int, list[dict[Flow, int]]]:
+        """By exchange, what travels with it: ranks of a server that exchange inside it do the same at the same time, over one NIC."""
+        coupled = any(
+            len({self.servers[rank] for rank in one.members}) == 1 < len(one.members)
+            for one in self.trace.matched.exchanges
+        )
+        alike: dict[Hashable, list[dict[Flow, int]]] = {}
+        found: dict[int, list[dict[Flow, int]]] = {}
+        for one in self.crossing:
+            where: Hashable = tuple(self.servers[rank] for rank in one.members) if coupled else one.members
+            rounds = alike.setdefault((where, one.group, tuple(op.id for op in one.operations)), [])
+            for number, flows in enumerate(self.rounds(one)):
+                if number == len(rounds):
+                    rounds.append({})
+                rounds[number] |= flows
+            found[id(one)] = rounds
+        return found
+
+    def together(self, one: Exchange) -> list[dict[Flow, int]]:
+        """`rounds`, with those of exchanges that always go on at the same time between the same servers."""
+        return self._together[id(one)]
+
+    def _local(self, one: Exchange) -> list[dict[Flow, int]]:
+        kind = uneven.MESSAGE if one.message else one.first.kind
+        if len(one.members) < 2:
+            return []
+        if not self.algorithm(one):
+            return uneven.rounds(kind, len(one.members), one.first.size, matching.rows(one))
+        return traces.rounds(one.first, len(one.members), self.collective, self.channels)
+
+    def inside_s(self, one: Exchange, intra_bps: float) -> float:
+        """How long an exchange takes inside a server: as its busiest rank sends or receives."""
+        if math.isinf(intra_bps):
+            return 0.0
+        total = 0.0
+        for flows in self._local(one):
+            ends: dict[tuple[str, int], int] = {}
+            for (source, target), size in flows.items():
+                for end in (("out", source), ("in", target)):
+                    ends[end] = ends.get(end, 0) + size
+            total += max(ends.values(), default=0) * 8 / intra_bps
+        return total
+
+    def exchange_s(self, crossing_s: Callable[[Exchange], float], intra_bps: float) -> list[float]:
+        """How long every exchange takes, given how long those that cross the network do."""
+        over = set(map(id, self.crossing))
+        return [
+            crossing_s(one) if id(one) in over else self.inside_s(one, intra_bps)
+            for one in self.trace.matched.exchanges
+        ]
+
+    @cached_property
+    def groups(self) -> tuple[Connections, ...]:
+        """Connections of each group, and of messages."""
+        found: dict[str, dict[Flow, None]] = {}
+        for one in self.crossing:
+            flows = found.setdefault(MESSAGES if one.message else one.group, {})
+            flows |= dict.fromkeys(flow for each in self.rounds(one) for flow in each)
+        return tuple(Connections(name, tuple(flows)) for name, flows in found.items() if flows)
+
+    def operations(self, intra_bps: float) -> tuple[Numeric, ...]:
+        """Those of all ranks: of ranks that do the same once, one role after the other."""
+        matched = self.trace.matched
+        numbers = {
+            (rank, op.id): number
+            for number, one in enumerate(matched.exchanges)
+            for rank, op in zip(one.members, one.operations, strict=True)
+        }
+        sets = {one.name: number for number, one in enumerate(self.groups)}
+        names = list(dict.fromkeys(MESSAGES if one.message else one.group for one in matched.exchanges))
+        over = set(map(id, self.crossing))
+
+        def numeric(op: Operation, ranks: Sequence[int], number: int) -> Numeric:
+            one = matched.exchanges[number]
+            crosses = id(one) in over
+            name, algorithm = MESSAGES if one.message else one.group, self.algorithm(one)
+            if registry.is_file_name(algorithm):
+                algorithm = str(Path(algorithm).resolve())
+            importance = (op.importance,) if isinstance(op.importance, float) else op.importance or ()
+            return Numeric(
+                op.id, op.kind, tuple(op.after), tuple(ranks), bytes=one.first.size, algorithm=algorithm, layer=op.layer or 0,
+                importance=importance, members=one.members, exchange=number,
+                group=sets[name] if crosses else -1 - names.index(name), rows=matching.rows(one),
+                inside_ns=None if crosses else round(self.inside_s(one, intra_bps) * 1e9),
+            )  # fmt: skip
+
+        def made() -> Iterator[Numeric]:
+            for role in self.trace.all_roles:
+                for op in role.operations:
+                    if op.computes:
+                        yield Numeric(op.id, op.kind, tuple(op.after), role.ranks, duration_ns=int(op.duration or 0))
+                        continue
+                    by_exchange: dict[int, list[int]] = {}
+                    for rank in role.ranks:
+                        by_exchange.setdefault(numbers[rank, op.id], []).append(rank)
+                    for number, ranks in by_exchange.items():
+                        yield numeric(op, ranks, number)
+
+        return tuple(made())
+
+    @cached_property
+    def connections(self) -> int:
+        return self.channels * sum(len(one.flows) for one in self.groups)
+
+    def waits(self, one: Exchange) -> collectives.Waits:
+        """Which members wait for each other before they go on."""
+        return collectives.waits(name) if (name := self.algorithm(one)) else "all"

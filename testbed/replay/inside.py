@@ -1,0 +1,56 @@
+"""Exchanges inside a server, which cross no network: their ranks wait for each other, and then for as long as they take.
+
+Ranks of one server run in one network namespace, where they know each other by abstract names of Unix sockets.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+
+from testbed.core.clock import sleep_until
+from testbed.replay.operation import Operation
+
+WORD = struct.Struct("!QQQQ")  # iteration, exchange, who says so, when it was ready
+
+
+class Inside:
+    """One rank's end."""
+
+    def __init__(self, job: int, port: int, rank: int) -> None:
+        self.rank, self.prefix = rank, f"\0mltcp {job} {port}"
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(f"{self.prefix} {rank}")
+        self.changed = threading.Condition()
+        self.ready: dict[tuple[int, int, int], int] = {}
+        threading.Thread(target=self._hear, daemon=True).start()
+
+    def _hear(self) -> None:
+        while True:
+            iteration, exchange, rank, at_ns = WORD.unpack(self.socket.recv(WORD.size))
+            with self.changed:
+                self.ready[iteration, exchange, rank] = at_ns
+                self.changed.notify_all()
+
+    def carry_out(self, iteration: int, op: Operation) -> None:
+        """One exchange: when all of its ranks are ready, or the sender of a message, it takes as long as it does."""
+        assert op.members is not None and op.inside_ns is not None
+        now_ns = time.monotonic_ns()
+        for other in op.members:
+            if other != self.rank and op.kind != "recv":
+                self.socket.sendto(WORD.pack(iteration, op.exchange, self.rank, now_ns), f"{self.prefix} {other}")
+        if op.kind == "send":
+            return
+        others = [other for other in op.members if other != self.rank]
+        begun_ns = max(
+            [now_ns if op.kind != "recv" else 0, *(self._heard(iteration, op.exchange, other) for other in others)]
+        )
+        sleep_until(begun_ns + op.inside_ns)
+
+    def _heard(self, iteration: int, exchange: int, rank: int) -> int:
+        with self.changed:
+            while (iteration, exchange, rank) not in self.ready:
+                self.changed.wait()
+            return self.ready.pop((iteration, exchange, rank))

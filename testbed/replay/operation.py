@@ -1,0 +1,40 @@
+"""What a worker replays: an operation of an iteration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What `testbed.core.runs.plan.Operation` says, which would take a library here."""
+
+    id: str
+    kind: str
+    after: tuple[str, ...] = ()
+    ranks: tuple[int, ...] | None = None
+    duration_ns: int = 0
+    bytes: int = 0
+    algorithm: str = ""
+    layer: int = 0  # from the front
+    importance: tuple[float, ...] = ()
+    members: tuple[int, ...] | None = None  # who takes part; None: all ranks
+    exchange: int = 0  # its number, alike on all members
+    group: int = 0  # by its number
+    rows: tuple[tuple[int, ...], ...] = ()  # of uneven parts (`testbed.replay.uneven`)
+    inside_ns: int | None = None  # how long it takes inside a server; None: it crosses the network
+
+    @property
+    def computes(self) -> bool:
+        return self.kind == "compute"
+
+    @property
+    def message(self) -> bool:
+        """Whether it goes from one rank to another."""
+        return self.kind in ("send", "recv")
+
+    @property
+    def stream(self) -> tuple[int, ...]:
+        """Exchanges of one stream follow each other."""
+        assert self.members is not None
+        return (self.group, *self.members) if self.message else (self.group,)

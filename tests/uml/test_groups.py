@@ -1,0 +1,82 @@
+"""Jobs with several process groups under virtual time: what each rank puts on the wire, in each direction."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed import spec
+from testbed.backends import uml
+from testbed.backends.progress import patience
+from testbed.core.runs import rundir
+from testbed.planning import plan
+from tests.support import runs
+from tests.support.group_traces import ACTIVATION, EXPERTS, GRADIENT, MICRO_BATCHES, PARTS, experts, pipeline
+
+ITERATIONS = 8
+
+
+def run(folder: Path, content: dict[str, Any], **fields: Any) -> runs.Result:
+    path = folder / "trace.json"
+    path.write_text(json.dumps(content))
+    asked = {
+        "jobs": 1,
+        "trace": str(path),
+        "topo": "star",
+        "system": ["reno"],
+        "iterations": ITERATIONS,
+        "rate": "500mbit",
+    }
+    one = plan.plans(plan.resolve(spec.read(None, asked | fields)))[0]
+    return runs.Result(rundir.unpack(uml.find().run(one, lambda event: None, patience(one))))
+
+
+def on_the_wire(result: runs.Result) -> dict[tuple[int, int], int]:
+    """Bytes acknowledged on each flow, over all of its connections."""
+    last = result.table("flows.csv").sort_values("t_s").groupby(["worker", "flow"]).last().reset_index()
+    found: Counter[tuple[int, int]] = Counter()
+    for flow, acked in zip(last["flow"], last["bytes_acked"], strict=True):
+        source, target = flow.partition("#")[0].split("-")
+        found[int(source), int(target)] += int(acked)
+    return dict(found)
+
+
+def check(result: runs.Result, expected: dict[tuple[int, int], int]) -> None:
+    iterations = result.table("iterations.csv")
+    for rank in range(max(max(flow) for flow in expected) + 1):
+        sent = sum(size for (source, _), size in expected.items() if source == rank)
+        assert set(iterations[iterations["worker"] == rank]["bytes"]) == {sent}, rank
+    found = on_the_wire(result)
+    assert set(found) == set(expected)
+    for flow, size in expected.items():  # a sample comes before the end; a worker goes on until the run ends
+        assert (ITERATIONS - 1) * size <= found[flow] <= (ITERATIONS + 1) * size, flow
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+def test_tensor_pipeline_and_data_parallel(tmp_path: Path, channels: int) -> None:
+    """A ring of two sends the whole tensor; tensor parallelism stays inside servers."""
+    expected = dict[tuple[int, int], int]()
+    for pair in ((0, 2), (1, 3), (4, 6), (5, 7)):
+        expected |= dict.fromkeys((pair, pair[::-1]), GRADIENT)
+    for pair in ((0, 4), (1, 5), (2, 6), (3, 7)):
+        expected |= dict.fromkeys((pair, pair[::-1]), MICRO_BATCHES * ACTIVATION)
+    result = run(tmp_path, pipeline(), intra_rate="10gbit", channels=channels)
+    check(result, expected)
+    hosts = result.manifest["plan"]["jobs"][0]["hosts"]
+    assert len(set(hosts)) == 4 and all(hosts[rank] == hosts[rank + 1] for rank in (0, 2, 4, 6))
+    operations = result.table("operations.csv").query("operation == 'tp0'")
+    assert (operations["end_s"] - operations["start_s"] >= 200_000 * 8 / 10e9 - 1e-9).all()  # 2 (n − 1) / n of it
+
+
+def test_a_mixture_of_experts(tmp_path: Path) -> None:
+    expected = {(a, b): EXPERTS[a][b] for a in range(4) for b in range(4) if a != b and EXPERTS[a][b]}
+    for rank in range(4):
+        right = rank, (rank + 1) % 4
+        ring = sum(PARTS) - PARTS[(rank + 1) % 4]  # gathering: all but what the neighbour has itself
+        ring += sum(PARTS) - PARTS[rank]  # scattering: all but its own
+        expected[right] = expected.get(right, 0) + ring + 2 * 3 * 100_000
+    check(run(tmp_path, experts()), expected)

@@ -1,0 +1,130 @@
+"""Jobs whose ranks differ, or have several groups: what they send, their ideal, the flow simulator, what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed import spec
+from testbed.backends.flow import FlowLevel
+from testbed.backends.progress import patience
+from testbed.core.errors import RequestError
+from testbed.core.runs import rundir
+from testbed.core.runs.plan import Plan
+from testbed.models.frames import payload_share
+from testbed.planning.plan import planned
+from tests.support import runs
+from tests.support.group_traces import ACTIVATION, EXPERTS, GRADIENT, MICRO_BATCHES, PARTS, experts, pipeline
+
+WIRE_S = 8 / payload_share(1500) / 500e6  # of a byte
+
+
+def made(folder: Path, content: dict[str, Any], **fields: Any) -> Plan:
+    (folder / "trace.json").write_text(json.dumps(content))
+    asked = {
+        "trace": str(folder / "trace.json"),
+        "jobs": 1,
+        "topo": "star",
+        "system": ["reno"],
+        "isolated_runs": "none",
+    }
+    return planned(spec.read(None, asked | {"rate": "500mbit", "on": "flow"} | fields))[1][0]
+
+
+def computed(one: Plan) -> runs.Result:
+    return runs.Result(rundir.unpack(FlowLevel().run(one, lambda event: None, patience(one))))
+
+
+def test_only_what_crosses_the_network_is_sent(tmp_path: Path) -> None:
+    (job,) = made(tmp_path, pipeline()).jobs
+    assert job.bytes_per_worker == (MICRO_BATCHES * ACTIVATION + GRADIENT,) * 8
+    assert {one.name: len(one.flows) for one in job.groups} == {"dp": 8, "messages": 8}
+    assert len(set(job.hosts)) == 4 and job.compute_ns == 12_000_000
+    inside = [op for op in job.operations if op.inside_ns is not None]
+    assert {op.id for op in inside} == {"tp0", "tp1"} and {op.inside_ns for op in inside} == {0}
+    (slow,) = made(tmp_path, pipeline(), intra_rate="1gbit").jobs
+    assert {op.inside_ns for op in slow.operations if op.id == "tp0"} == {1_600_000}
+
+
+def test_ranks_without_a_placement_have_hosts_of_their_own(tmp_path: Path) -> None:
+    content = pipeline()
+    del content["placement"]
+    (job,) = made(tmp_path, content).jobs
+    assert len(set(job.hosts)) == 8
+    assert job.bytes_per_worker == (MICRO_BATCHES * (ACTIVATION + 200_000) + GRADIENT,) * 8
+
+
+def test_uneven_parts_go_to_whom_they_are_for(tmp_path: Path) -> None:
+    (job,) = made(tmp_path, experts()).jobs
+    for rank in range(4):
+        ring = 2 * sum(PARTS) - PARTS[rank] - PARTS[(rank + 1) % 4] + 2 * 3 * 100_000
+        assert job.bytes_per_worker[rank] == sum(EXPERTS[rank]) - EXPERTS[rank][rank] + ring
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_pipeline_as_flows_takes_what_it_must(tmp_path: Path, channels: int) -> None:
+    """Forward, activation, both, gradient, backward, twice; then gradients. Two ranks share each server's link."""
+    one = made(tmp_path, pipeline(), iterations=3, channels=channels)
+    message = 2 * ACTIVATION * WIRE_S
+    expected = 2 * (2e-3 + 6e-3 + 4e-3) + 4 * message + 2 * GRADIENT * WIRE_S
+    assert one.jobs[0].ideal_s is not None and one.jobs[0].ideal_s <= expected * (1 + 1e-6)
+    result = computed(one)
+    iterations = result.table("iterations.csv")
+    assert set(iterations["bytes"]) == {MICRO_BATCHES * ACTIVATION + GRADIENT}
+    lasted = iterations["end_s"] - iterations["start_s"]
+    assert lasted.to_numpy() == pytest.approx(one.jobs[0].ideal_s, rel=0.06)
+    last = result.table("flows.csv").sort_values("t_s").groupby(["worker", "flow"]).last()
+    assert len(last) == 16 * channels
+
+
+def test_groups_with_the_same_ranks_have_connections_of_their_own(tmp_path: Path) -> None:
+    result = computed(made(tmp_path, experts(), iterations=2))
+    flows = set(result.table("flows.csv")["flow"])
+    assert {"0-1", "0-1#1"} <= flows and "3-0" in flows and "3-1" not in flows  # rank 3 only receives in `ep`
+    assert set(result.table("operations.csv")["operation"]) == {"dispatch", "gather", "scatter", "gradients"}
+
+
+def test_jobs_with_groups_share_links_with_others(tmp_path: Path) -> None:
+    (tmp_path / "trace.json").write_text(json.dumps(pipeline()))
+    fields = {"topo": "dumbbell", "rate": "500mbit", "on": "flow", "iterations": 3, "isolated_runs": "none"}
+    jobs = [f"{tmp_path}/trace.json", "synthetic,compute=20ms,bytes=1MB"]
+    for system in ("reno", "mltcp_reno", "cassini"):
+        *_, one = planned(spec.read(None, {**fields, "job": jobs, "system": [system]}))[1]
+        assert {len(job.hosts) for job in one.jobs} == {8, 2}
+        assert len(computed(one).table("iterations.csv")) == 3 * 10
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"workers": 4}, {"window": "100kB"}, {"system": ["ltp"], "on": "uml"}, {"system": ["priority"]}, {"collective": "all_to_all"},
+        {"jobs": 2, "topo": "dumbbell,2"},
+    ],
+)  # fmt: skip
+def test_refuses_what_goes_by_one_exchange_after_the_other(fields: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(RequestError) as error:
+        made(tmp_path, pipeline(), **fields)
+    assert error.value.exit_code == 2
+
+
+def test_refuses_groups_that_lie_partly_inside(tmp_path: Path) -> None:
+    content = pipeline()
+    content["groups"]["dp"] = [[0, 1, 2, 3], [4, 5, 6, 7]]
+    with pytest.raises(RequestError):
+        made(tmp_path, content)
+    content["placement"]["inside"] = ["tp", "dp", "pp"]
+    with pytest.raises(RequestError):
+        made(tmp_path, content)
+
+
+def test_the_number_of_ranks_is_kept(tmp_path: Path) -> None:
+    content = {
+        "version": 2, "name": "dp", "groups": {"dp": [[0, 1, 2, 3]]},
+        "operations": [{"id": "a", "kind": "compute", "duration": "1ms"}, {"id": "b", "kind": "all_reduce", "bytes": 7, "after": ["a"]}],
+    }  # fmt: skip
+    assert len(made(tmp_path, content).jobs[0].hosts) == 4 and made(tmp_path, content).notes == ()
+    other = made(tmp_path, content, workers=3)
+    assert len(other.jobs[0].hosts) == 3 and "4 ranks" in other.notes[0]
