@@ -211,7 +211,7 @@ class Placed:
 
 def asked(spec: Spec) -> list[Asked]:
     """Every job of the experiment, its trace as it is at the experiment's rate; raises `RequestError`."""
-    intra_bps = math.inf if spec.intra_server_rate is None else float(spec.intra_rate)
+    intra_bps = math.inf if spec.intra_server_rate is None else float(spec.intra_server_rate)
     found = []
     for job in spec.all_jobs:
         one = Asked(job, None if job.program else _at_rate(job.read_trace(), spec), intra_bps)

@@ -31,7 +31,9 @@ def run(**fields: Any) -> runs.Result:
 @pytest.mark.parametrize("name", runs.some(library.names(), "resnet50", "gpt2-xl", "s2", "vgg19", "googlenet-layers"))
 def test_a_replay_keeps_to_its_trace(name: str) -> None:
     """On a link of its own each collective begins when the trace says, given how long those before it took."""
-    result = run(jobs=1, trace=name, keep_duty=True, rate="1gbit", mtu=9000, buffer="2MB", noise="0%", sample_interval="100ms")
+    result = run(
+        jobs=1, trace=name, keep_duty=True, rate="1gbit", mtu=9000, buffer="2MB", noise="0%", sample_interval="100ms"
+    )
     found = replay.starts(result, library.load(name).scaled(10**9))
     assert found["measured_s"].to_numpy() == pytest.approx(found["expected_s"].to_numpy(), abs=TEN_MICROSECONDS)
 
