@@ -310,7 +310,7 @@ def _check_groups(job: Job, trace: Trace) -> None:
             f"{trace.name} has {trace.ranks} ranks, and {job.workers} workers are asked for. Leave out workers",
             where="workers",
         )
-    for name in ("window", "gpus"):
+    for name in ("credit_bytes", "gpus"):
         if getattr(job, name) is not None:
             raise JobError(
                 f"{trace.name} has ranks that differ, or several groups, which go without {name}. Leave it out",
