@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from testbed.core import text
 from testbed.spec import Spec, fields
 
-BOOLEAN = frozenset(one.flag for one in fields.of(Spec).values() if one.type is bool)
+BOOLEAN = frozenset(one.flag for one in fields.of_struct(Spec).values() if one.type is bool)
 VALUES = frozenset((*fields.flags(Spec), "--set", "--retries")) - BOOLEAN
 SWITCHES = BOOLEAN | frozenset(("--quick", "--quiet", "--json", "--strict"))
 # What made its runs anew is no part of them; nor is, with its value, where and how many at a time.

@@ -50,8 +50,6 @@ def lines(imported: Imported) -> Iterator[str]:
     yield _row("period", f"{_time(timings[native].period_s)} at {native}; {_time(imported.step_s)} in the profile")
     yield _row("duty", ", ".join(f"{one.duty:.0%} at {Rate(rate)}" for rate, one in timings.items()))
     yield _row("noise", trace.noise.replace("%", " %"))
-    if not trace.alike:
-        yield _row("replay", f"not possible as it is: a replay has one group whose ranks do the same. {trace.advice}")
     for each in trace.assumptions:
         left_out = "left out" in each
         yield _row(

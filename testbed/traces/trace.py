@@ -123,21 +123,13 @@ class Trace(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
             and len(next(iter(self.groups.values()), ((),))[0]) == (self.ranks or 0)
         )
 
-    @property
-    def advice(self) -> str:
-        """How to get a trace that can be replayed, of ranks that are not `alike`."""
-        groups = dict.fromkeys(op.group for op in self.all_operations if op.group and not op.point_to_point)
-        if not groups:
-            return "Name another trace."
-        return f"Import its profile again with one group: --group {' or --group '.join(groups)}."
-
     @cached_property
     def one_list(self) -> Trace:
         """The same, of ranks that are `alike`, as version 1 has it: one list, each operation behind those that it waits for; raises `TraceError`."""
         if not self.alike:
             raise TraceError(
                 f"trace {quoted(self.name)}: its ranks differ, exchange messages, compute by work, or have several groups. "
-                f"A replay has one group whose ranks do the same. {self.advice}"
+                "Ranks alike do the same in one group."
             )
         (role,) = self.all_roles
         waits = {op.id: [name for name in op.after if not name.endswith(EARLIER)] for op in role.operations}
