@@ -1,4 +1,4 @@
-"""Lists of jobs to schedule: own tables, and the job logs of three clusters; one format a file.
+"""Lists of jobs to schedule: own tables, and the job logs of clusters; one format a file.
 
 A format is a module with
 
@@ -51,6 +51,7 @@ class JobList:
     requests: tuple[Request, ...]
     synthetic: str = ""
     omitted: tuple[Omission, ...] = ()  # rows of a log that are left out, by reason
+    assumed: tuple[str, ...] = ()  # what the list leaves open, and how it is read
 
     def fitting(self, gpus: int) -> JobList:
         """This list for a cluster of so many GPUs: larger jobs of a log are left out; raises `RequestError` for a table's, or if no job is left."""
@@ -106,11 +107,11 @@ def read(path: Path, rate_bps: int, seed: int, format: str | None = None) -> Job
                 for one in omitted.by_reason()[:1]
             )
             raise RequestError(f"no row of it is a job to schedule; {omitted.rows} rows are left out.{first}")
-    jobs = [one for one in found if isinstance(one, Logged)]
+    jobs, assumed = [one for one in found if isinstance(one, Logged)], tuple(omitted.assumed)
     if not jobs:
-        return JobList(tuple(one for one in found if isinstance(one, Request)))
+        return JobList(tuple(one for one in found if isinstance(one, Request)), assumed=assumed)
     drawn = f"iterations, gradient and computing drawn from {', '.join(MODELS)}"
-    return JobList(tuple(filled(jobs, rate_bps, seed)), drawn, omitted.by_reason())
+    return JobList(tuple(filled(jobs, rate_bps, seed)), drawn, omitted.by_reason(), assumed)
 
 
 def logged(entries: Iterable[tuple[str, Any]], job: Callable[[Any], Logged], omitted: Omissions) -> list[Logged]:

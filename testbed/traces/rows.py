@@ -6,11 +6,13 @@ import csv
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, tzinfo
 
 from testbed.core.errors import RequestError
 from testbed.core.text import quoted
 
 MOST_ROWS = 2_000_000
+MOST_COMMAS = 100 * MOST_ROWS  # more than any JSON list of so many jobs has
 MOST_GPUS = 10**6
 MOST_S = 10.0**12
 
@@ -34,9 +36,15 @@ class Omission:
 
 @dataclass
 class Omissions:
-    """The rows of one list that are left out."""
+    """The rows of one list that are left out, and what is assumed of the others."""
 
+    assumed: list[str] = field(default_factory=list)
     _found: dict[str, Omission] = field(default_factory=dict)
+
+    def assume(self, text: str) -> None:
+        """Say once what the list leaves open and how it is read."""
+        if text not in self.assumed:
+            self.assumed.append(text)
 
     def add(self, where: str, error: RowError) -> None:
         """Count a row."""
@@ -61,18 +69,24 @@ def check_count(rows: int) -> None:
         )
 
 
+def check_commas(text: str) -> None:
+    """Raises `RequestError` for JSON with more entries than memory is meant for, before it is decoded."""
+    if text.count(",") > MOST_COMMAS:
+        raise RequestError(f"it has more entries than the limit of {MOST_ROWS} jobs allows. Split the list.")
+
+
 def table(
-    text: str, columns: Sequence[str], what: str, optional: int = 0
+    text: str, columns: Sequence[str], what: str, optional: int = 0, delimiter: str = ","
 ) -> Iterator[tuple[str, dict[str, str] | RowError]]:
     """The rows of a CSV text below its header: where each is, and its cells by column; raises `RequestError` for a header without ``columns``.
 
     Lines end with LF, CRLF or CR. Every line is a row of its own: an open quote ends with its line. Empty lines are skipped. Cells are stripped.
-    A row may lack its last ``optional`` cells.
+    A row may lack its last ``optional`` cells. With a ``delimiter`` other than the comma quotes mean nothing.
     """
     check_count(text.count("\n") + text.count("\r") - text.count("\r\n"))
     rows = _lines(text.removeprefix("\ufeff"))
     _, header = next(rows, (1, ""))
-    names = _cells(header)
+    names = _cells(header, delimiter)
     if isinstance(names, RowError):
         raise RequestError(f"line 1: {names}")
     if missing := [column for column in columns if column not in names]:
@@ -80,7 +94,7 @@ def table(
     for number, line in rows:
         if not line.strip():
             continue
-        cells = _cells(line)
+        cells = _cells(line, delimiter)
         if not isinstance(cells, RowError) and any(cells[len(names) :]):
             cells = RowError(f"it has more fields than the {len(names)} columns of the table")
         elif not isinstance(cells, RowError) and len(cells) < len(names) - optional:
@@ -124,6 +138,15 @@ def number(value: object, name: str, low: float = 0.0, high: float = MOST_S) -> 
     return found
 
 
+def time_s(text: str, name: str, zone: tzinfo) -> float:
+    """Seconds since 1970 of a time like 2020-04-02 10:00:00, in ``zone`` if it names none; raises `RowError`."""
+    try:
+        time = datetime.fromisoformat(text)
+        return (time if time.tzinfo else time.replace(tzinfo=zone)).timestamp()
+    except (ValueError, OverflowError) as error:
+        raise RowError(f"{name} is not a time like 2020-04-02 10:00:00", text) from error
+
+
 def _lines(text: str) -> Iterator[tuple[int, str]]:
     """Each line with its number, without its end; nothing is copied as a whole."""
     start, number = 0, 0
@@ -138,7 +161,9 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
         start = end + (2 if text.startswith("\r\n", end) else 1)
 
 
-def _cells(line: str) -> list[str] | RowError:
+def _cells(line: str, delimiter: str) -> list[str] | RowError:
+    if delimiter != ",":
+        return [one.strip() for one in line.split(delimiter)]
     try:
         return [one.strip() for one in next(csv.reader((line,)), [])]
     except csv.Error as error:

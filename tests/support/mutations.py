@@ -118,6 +118,46 @@ def job_list(draw: random.Random, folder: Path) -> list[str]:
     return [*words, *(["--json"] if draw.random() < 0.5 else [])]
 
 
+def _of_log(*names: str) -> Callable[[random.Random, Path], list[str]]:
+    """Schedules of these logs, mutated."""
+
+    def log(draw: random.Random, folder: Path) -> list[str]:
+        source = ROOT / "tests" / "data" / "joblists" / draw.choice(names)
+        path = folder / f"log{source.suffix}"
+        if source.suffix == ".json":
+            path.write_bytes(_json(draw, source.read_text()))
+        else:
+            path.write_bytes(_csv(draw, source.read_text(), "," if source.suffix == ".csv" else "|"))
+        return ["schedule", str(path), "--servers", "8", "--gpus", "8", "--scheduler", "fifo", "--json"]
+
+    return log
+
+
+def _json(draw: random.Random, text: str) -> bytes:
+    """A JSON text with values, keys or entries changed anywhere in it, and at times its text."""
+    raw = json.loads(text)
+    for _ in range(draw.randint(1, 4)):
+        holder = raw
+        while True:
+            keys = sorted(holder) if isinstance(holder, dict) else list(range(len(holder)))
+            if not keys:
+                break
+            key = draw.choice(keys)
+            if isinstance(holder[key], dict | list) and draw.random() < 0.9:
+                holder = holder[key]
+                continue
+            change = draw.randrange(4)
+            if change == 0:
+                del holder[key]
+            elif change == 1 and isinstance(holder, list):
+                holder.insert(key, holder[key])
+            else:
+                holder[key] = draw.choice((*NUMBERS, *VALUES, None, [], {}, [1], {"a": 1}, True))
+            break
+    changed = json.dumps(raw, indent=draw.choice((None, 1)))
+    return mutated(draw, changed) if draw.random() < 0.2 else changed.encode()
+
+
 def mutated(draw: random.Random, text: str) -> bytes:
     """One to three changes of a text: a token replaced, a line lost, twice, or cut, a byte changed."""
     for _ in range(draw.randint(1, 3)):
@@ -141,8 +181,8 @@ def mutated(draw: random.Random, text: str) -> bytes:
     return content if draw.random() < 0.95 else content.replace(b"o", b"\xff", 1)
 
 
-def _csv(draw: random.Random, text: str) -> bytes:
-    rows = [line.split(",") for line in text.splitlines()]
+def _csv(draw: random.Random, text: str, delimiter: str = ",") -> bytes:
+    rows = [line.split(delimiter) for line in text.splitlines()]
     for _ in range(draw.randint(1, 4)):
         row = draw.choice(rows[1:] if draw.random() < 0.9 else rows)
         change = draw.randrange(5)
@@ -152,7 +192,7 @@ def _csv(draw: random.Random, text: str) -> bytes:
             row.append(draw.choice(CELLS))
         elif row:
             row.pop()
-    return draw.choice(("\n", "\n", "\r\n", "\r")).join(",".join(row) for row in rows).encode()
+    return draw.choice(("\n", "\n", "\r\n", "\r")).join(delimiter.join(row) for row in rows).encode()
 
 
 def _philly(draw: random.Random) -> bytes:
@@ -261,4 +301,6 @@ KINDS: dict[str, Callable[[random.Random, Path], list[str]]] = {
     "command_line": command_line,
     "job_list": job_list,
     "profile": profile,
+    "acme": _of_log("acme_seren.csv", "acme_kalos.csv"),
+    "slurm": _of_log("sacct.txt", "sacct.json"),
 }

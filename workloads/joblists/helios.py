@@ -5,7 +5,7 @@ Its times carry no zone. They are read as China Standard Time, UTC+8 all year.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta, timezone
 from pathlib import Path
 
 from testbed.traces import rows
@@ -34,12 +34,4 @@ def _job(row: dict[str, str]) -> Logged:
     took_s = rows.number(rows.cell(row, "duration"), "duration")
     if not took_s:
         raise RowError("it took no time")
-    return Logged(_seconds(rows.cell(row, "submit_time")), gpus, took_s)
-
-
-def _seconds(text: str) -> float:
-    try:
-        time = datetime.fromisoformat(text)
-        return (time if time.tzinfo else time.replace(tzinfo=ZONE)).timestamp()
-    except (ValueError, OverflowError) as error:
-        raise RowError("submit_time is not a time like 2020-04-02 10:00:00", text) from error
+    return Logged(rows.time_s(rows.cell(row, "submit_time"), "submit_time", ZONE), gpus, took_s)

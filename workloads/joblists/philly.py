@@ -20,7 +20,6 @@ from testbed.traces.job_lists import Logged, logged
 from testbed.traces.rows import MOST_GPUS, Omissions, RowError
 
 TITLE = "the Philly job log (JSON)"
-MOST_COMMAS = 100 * rows.MOST_ROWS  # more than any list of so many jobs has
 _NEVER = (None, "None", "")
 _HOUR = timedelta(hours=1)
 
@@ -47,8 +46,7 @@ def recognises(head: str, path: Path) -> bool:
 
 def read(text: str, path: Path, omitted: Omissions) -> list[Logged]:
     """Jobs that ran on a GPU."""
-    if text.count(",") > MOST_COMMAS:
-        raise RequestError(f"it has more entries than the limit of {rows.MOST_ROWS} jobs allows. Split the list.")
+    rows.check_commas(text)
     try:
         entries = msgspec.json.decode(text.removeprefix("\ufeff"), type=list[msgspec.Raw])
     except (msgspec.DecodeError, RecursionError) as error:

@@ -79,14 +79,20 @@ def document(sizes: Sequence[int], model: Model, results: Sequence[Result], jobs
 
 
 def origin(jobs: JobList) -> dict[str, Any]:
-    """What of a list was drawn, and which rows of a log are left out, for programs."""
-    return {"synthetic": jobs.synthetic, "left_out": [asdict(one) for one in jobs.omitted]}
+    """What of a list was drawn and assumed, and which rows of a log are left out, for programs."""
+    return {
+        "synthetic": jobs.synthetic,
+        "assumed": list(jobs.assumed),
+        "left_out": [asdict(one) for one in jobs.omitted],
+    }
 
 
 def print_origin(console: Console, jobs: JobList) -> None:
     """The same for people."""
     if jobs.synthetic:
         terminal.say(console, f"Synthetic: {jobs.synthetic}.")
+    for text in jobs.assumed:
+        terminal.say(console, f"Assumed: {text}.")
     if jobs.omitted:
         left = count(sum(one.rows for one in jobs.omitted), "row")
         terminal.say(console, f"Left out: {left} of the list. Scheduled: {count(len(jobs.requests), 'job')}.")

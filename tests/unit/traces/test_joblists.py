@@ -20,7 +20,7 @@ from testbed.traces import job_lists, rows
 from testbed.traces.job_lists import JobList
 from tests.support.paths import ROOT
 from tests.unit.schedulers.test_schedule import HELIOS, PAI, PHILLY, TABLE
-from workloads.joblists import helios, philly
+from workloads.joblists import acme, helios, philly, slurm
 
 DATA = ROOT / "tests" / "data" / "joblists"
 ZONES = ("UTC", "America/Los_Angeles", "Asia/Kolkata", "Pacific/Kiritimati")
@@ -148,6 +148,68 @@ def test_what_is_left_out_is_printed(tmp_path: Path, capsys: pytest.CaptureFixtu
 )
 def test_a_table_says_the_same_in_other_words(text: str, tmp_path: Path) -> None:
     assert read(text, tmp_path) == read(TABLE, tmp_path)
+
+
+ACME, KALOS, SACCT, SACCT_JSON = (
+    (DATA / name).read_text() for name in ("acme_seren.csv", "acme_kalos.csv", "sacct.txt", "sacct.json")
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "jobs", "left"),
+    [
+        (ACME, [(0, 8, 1800), (600, 32, 600)], 3),
+        (ACME.replace("+08:00", ""), [(0, 8, 1800), (600, 32, 600)], 3),
+        (ACME.replace("09:31:00", "08:31:00"), [(0, 32, 600)], 4),
+        # A Kalos job's time has no queue in it, and zones differ from row to row.
+        (KALOS, [(0, 64, 1200), (3600, 8, 100)], 1),
+        (SACCT, [(0, 16, 90_000), (3600, 4, 600), (3600, 4, 1200), (7200, 12, 1800)], 6),
+        (SACCT.replace("2024-03-09T12:00:00|2024", "1709985600|2024"), [(0, 16, 90_000), (3600, 4, 600), (3600, 4, 1200), (7200, 12, 1800)], 6),
+        (SACCT.replace("T10:00:00|", "T10:00:00+0100|"), [(0, 16, 90_000), (7200, 4, 600), (7200, 4, 1200), (10_800, 12, 1800)], 6),
+        (SACCT.replace("JobID|", "JobIDRaw|").replace("\n", "|\n"), [(0, 16, 90_000), (3600, 4, 600), (3600, 4, 1200), (7200, 12, 1800)], 6),
+        (SACCT.replace("gres/gpu:h100=4,", "gres/gpu:h100=many,"), [(0, 16, 90_000), (3600, 4, 1200), (7200, 12, 1800)], 7),
+        (SACCT_JSON, [(0, 16, 90_000), (3600, 4, 600), (7200, 12, 1800)], 4),
+        (SACCT_JSON.replace('["COMPLETED"]', '"COMPLETED"').replace('"elapsed": 600', '"elapsed": {"set": true, "number": 600}'),
+         [(0, 16, 90_000), (3600, 4, 600), (7200, 12, 1800)], 4),
+        (SACCT_JSON.replace('"submission": 1709978400', '"submission": 0'), [(0, 4, 600), (3600, 12, 1800)], 5),
+        (SACCT_JSON.replace('"jobs": [', '"jobs": [3, null, {}, {"time": 7}, '), [(0, 16, 90_000), (3600, 4, 600), (7200, 12, 1800)], 8),
+    ],
+)  # fmt: skip
+def test_clusters_of_today(text: str, jobs: list[tuple[float, int, float]], left: int, tmp_path: Path) -> None:
+    """Arrival, GPUs and time of each job: cancelled ones that ran, tasks of arrays, parts of one job; steps and jobs under way are left out."""
+    found = read(text, tmp_path)
+    assert [(one.arrival_s, one.gpus) for one in found.requests] == [job[:2] for job in jobs]
+    assert left_out(found) == left
+    omitted = rows.Omissions()
+    logged = (acme if "gpu_num" in text else slurm).read(text, Path("log"), omitted)
+    assert [one.took_s for one in logged] == [job[2] for job in jobs]
+    zoned = "gpu_num" in text or text.startswith("{")
+    assert bool(found.assumed) == (not zoned)
+
+
+@pytest.mark.parametrize("name", ["acme_seren.csv", "acme_kalos.csv", "sacct.txt", "sacct.json"])
+def test_logs_of_today_are_scheduled(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--servers", "8", "--gpus", "8", "--scheduler", "fifo", "--json"]
+    assert main(["schedule", str(DATA / name), *flags]) == EXIT_OK
+    found = json.loads(capsys.readouterr().out)
+    assert found["synthetic"] and bool(found["assumed"]) == (name == "sacct.txt")
+    assert len(found["results"][0]["jobs"]) + sum(one["rows"] for one in found["left_out"]) >= 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        SACCT.replace("|Elapsed|", "|Took|"),
+        "JobID        JobName\n------- ----------\n12       train\n",
+        '{"jobs": 7}',
+        '{"jobs": []}',
+        '{"jobs": [',
+        ACME.replace("end_time", "end"),
+    ],
+)
+def test_no_list_of_today(text: str, tmp_path: Path) -> None:
+    with pytest.raises(RequestError):
+        read(text, tmp_path)
 
 
 CELLS = st.one_of(
