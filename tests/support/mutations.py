@@ -303,4 +303,5 @@ KINDS: dict[str, Callable[[random.Random, Path], list[str]]] = {
     "profile": profile,
     "acme": _of_log("acme_seren.csv", "acme_kalos.csv"),
     "slurm": _of_log("sacct.txt", "sacct.json"),
+    "traced": _of_log("traces.csv"),
 }

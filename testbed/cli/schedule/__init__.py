@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "jobs",
         nargs="?",
-        help="job list: CSV with the columns job, gpus, iterations, gradient_bytes, compute_s and arrival_s; TOML; or a log of Slurm (sacct), Acme, Philly, Helios or PAI",
+        help="job list: CSV with the columns job, gpus, iterations, gradient_bytes, compute_s (or trace) and arrival_s; TOML; or a log of Slurm (sacct), Acme, Philly, Helios or PAI",
     )
     parser.add_argument("--servers", type=int, default=10, metavar="N", help="servers (10)")
     parser.add_argument(
