@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         type=Path,
         metavar="FILE",
-        help="profile of one rank, or one file for each rank: steps are pooled",
+        help="profile of one rank, one file for each rank, or their folder",
     )
     parser.add_argument(
         "-o",
@@ -53,6 +53,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     missing.add_argument("--bytes", metavar="SIZE,…", help="bytes of each collective of a step, or their total")
     missing.add_argument("--ranks", metavar="N", help="ranks of the process group (an all-gather's size needs them)")
     missing.add_argument("--iteration", metavar="TIME", help="length of a step")
+    missing.add_argument(
+        "--group-file",
+        type=Path,
+        metavar="FILE",
+        help="JSON file with the ranks of each process group (default: the one beside the trace)",
+    )
     chosen = parser.add_argument_group("what is imported")
     chosen.add_argument(
         "--group",
@@ -71,6 +77,7 @@ def run(parsed: argparse.Namespace) -> int:
         sizes=tuple(Size.parse(text) for text in parsed.bytes.split(",")) if parsed.bytes else (),
         ranks=_ranks(parsed.ranks),
         iteration=Duration.parse(parsed.iteration) if parsed.iteration else None,
+        group_file=parsed.group_file,
     )
     name = parsed.name or parsed.output.stem
     imported = importing.import_files(

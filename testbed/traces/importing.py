@@ -10,29 +10,37 @@ An importer is a module with
     whether this may be its format; ``head`` is the first 64 KiB, unpacked;
 ``read(path, request) -> Profile``
     the training steps in one file; raises `TraceError` naming the file and the field.
+``read_ranks(paths, request) -> list[Profile] | JobProfile``
+    optional: all files at once, of one rank each, or of a whole job.
 
 Adding one is adding a file.
-`steps.trace_of` then makes one iteration of many steps.
+`steps.trace_of` then makes one iteration of many steps. A `JobProfile` is one iteration of all ranks as it is.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import msgspec
+
 from testbed import registry
 from testbed.core.errors import within
+from testbed.core.text import quoted
 from testbed.core.units import Duration, Rate, Size
 from testbed.traces.json_stream import head
-from testbed.traces.process_groups import Found, about_groups
+from testbed.traces.process_groups import Found, Job, about_groups
+from testbed.traces.rank_files import expanded, is_group_file
 from testbed.traces.steps import Step, trace_of, typical_s
-from testbed.traces.trace import Kind, Source, Trace, TraceError
+from testbed.traces.trace import VERSION_2, Kind, Operation, Role, Source, Trace, TraceError
 
 DEFAULT_RATE = Rate.parse("10gbit")
+_MOST_NAMED = 8  # files or groups in a message
 
 
 @dataclass(frozen=True)
@@ -43,9 +51,16 @@ class Request:
     sizes: tuple[Size, ...] = ()  # of a step's collectives, or one total
     ranks: int | None = None  # of its process group
     iteration: Duration | None = None  # how long a step takes (computing, where the file has no times)
+    group_file: Path | None = None  # that lists process groups; None: the one beside the file
 
 
-_OPTIONS = {"group": "--group", "sizes": "--bytes", "ranks": "--ranks", "iteration": "--iteration"}
+_OPTIONS = {
+    "group": "--group",
+    "sizes": "--bytes",
+    "ranks": "--ranks",
+    "iteration": "--iteration",
+    "group_file": "--group-file",
+}
 
 
 @dataclass(frozen=True)
@@ -60,6 +75,19 @@ class Profile:
     rank: int | None = None  # which one it is of
     world: int = 0  # how many ranks there are; 0: not known
     back_to_back: bool = False  # its steps take no time but for their exchanges
+
+
+@dataclass(frozen=True)
+class JobProfile:
+    """One iteration of all ranks of a job, as its files have it: nothing is pooled, and no times need be recorded."""
+
+    job: Job
+    measured_by: str
+    groups: tuple[Found, ...] = ()
+    rank: int | None = None  # whose operations the table is of; None: those of the first role
+    assumptions: tuple[str, ...] = ()
+    on: str = ""  # hardware
+    step_s: float = 0.0  # how long an iteration took, if that was recorded
 
 
 def names() -> list[str]:
@@ -126,7 +154,14 @@ def import_files(
 
     ``only`` keeps the collectives of these kinds; the time of the others counts as computing.
     """
-    profiles = [_profile(path, request, format or detect(path)) for path in paths]
+    paths = expanded(paths)
+    if request.group_file is None and len(paths) > 1 and (lists := [path for path in paths if is_group_file(path)]):
+        request = replace(request, group_file=lists[0])
+        paths = [path for path in paths if path not in lists[:1]]
+    profiles = _read(paths, request, format)
+    if isinstance(profiles, JobProfile):
+        with within(", ".join(map(str, paths[:_MOST_NAMED]))):
+            return _imported(profiles, request.group, name, model, native_rate, on, only)
     ranks = [profile.steps for profile in profiles]
     said = [text for profile in profiles for text in (*profile.assumptions, *about_groups(profile.groups))]
     if native_rate is None:
@@ -155,12 +190,27 @@ def import_files(
         )
 
 
-def _profile(path: Path, request: Request, format: str) -> Profile:
-    importer = find(format)
-    for field, option in _OPTIONS.items():
-        if getattr(request, field) and field not in importer.USES:
-            raise TraceError(f"{path}: {option} means nothing for this format ({importer.TITLE})")
-    profile: Profile = importer.read(path, request)
+def _read(paths: Sequence[Path], request: Request, format: str | None) -> list[Profile] | JobProfile:
+    """What the files tell: training steps of each, or a whole job."""
+    formats = [format or detect(path) for path in paths]
+    importers = [find(name) for name in formats]
+    for path, importer in zip(paths, importers, strict=True):
+        for field, option in _OPTIONS.items():
+            if getattr(request, field) and field not in importer.USES:
+                raise TraceError(f"{path}: {option} means nothing for this format ({importer.TITLE})")
+    if len(set(formats)) == 1 and hasattr(importers[0], "read_ranks"):
+        told: list[Profile] | JobProfile = importers[0].read_ranks(list(paths), request)
+        if isinstance(told, JobProfile):
+            return told
+        profiles = told
+    else:
+        profiles = [importer.read(path, request) for path, importer in zip(paths, importers, strict=True)]
+    for path, profile in zip(paths, profiles, strict=True):
+        _check_steps(path, profile)
+    return profiles
+
+
+def _check_steps(path: Path, profile: Profile) -> None:
     for number, step in enumerate(profile.steps, 1):
         may_be_empty = profile.back_to_back or not step.exchanges
         if not (0 < step.duration_s * 1e9 <= Duration.limit or (may_be_empty and step.duration_s == 0)):
@@ -175,7 +225,74 @@ def _profile(path: Path, request: Request, format: str) -> Profile:
                     f"{path}: the {exchange.kind} at {exchange.ready_s:g} s to {exchange.end_s:g} s of step {number} does not lie "
                     f"within it ({step.duration_s:g} s)"
                 )
-    return profile
+
+
+def _imported(
+    profile: JobProfile,
+    group: str | None,
+    name: str,
+    model: str,
+    native_rate: Rate | None,
+    on: str,
+    only: frozenset[Kind] | None,
+) -> Imported:
+    """The trace of a whole job, perhaps without some of its exchanges."""
+    job = profile.job
+    roles = job.roles or (Role("", (), job.operations),)
+    chosen = _chosen_groups(profile.groups, group)
+    left = Counter[str]()
+    kept = []
+    for role in roles:
+        dropped = {
+            op.id
+            for op in role.operations
+            if not op.computes
+            and ((only is not None and op.kind not in only) or (group is not None and op.group not in chosen))
+        }
+        left.update(op.kind for op in role.operations if op.id in dropped)
+        kept.append(msgspec.structs.replace(role, operations=tuple(_without(role.operations, dropped))))
+    operations = [op for role in kept for op in role.operations]
+    if all(op.computes for op in operations):
+        there = ", ".join(f"{n} {kind}" for kind, n in left.items()) or "no exchange"
+        asked = [f"--only {','.join(sorted(only))}"] if only is not None else []
+        asked += [f"--group {quoted(group)}"] if group is not None else []
+        raise TraceError(
+            f"{' and '.join(asked)} leaves nothing: an iteration has {there}" if asked else "it exchanges nothing"
+        )
+    said = [f"left out of each iteration: {count} {kind}" for kind, count in left.items()]
+    trace = Trace(
+        version=VERSION_2 if job.groups or job.roles or any(op.by_work for op in operations) else job.version,
+        name=name,
+        model=model,
+        source=Source(kind="synthetic", measured_by=profile.measured_by, on=on or profile.on),
+        operations=() if job.roles else kept[0].operations,
+        roles=tuple(kept) if job.roles else (),
+        groups=job.groups,
+        placement=job.placement,
+        native_rate=native_rate,
+        assumptions=tuple(dict.fromkeys((*profile.assumptions, *job.said, *said))),
+    )
+    groups = tuple(replace(one, chosen=one.chosen and one.group.name in chosen) for one in profile.groups)
+    return Imported(trace, groups, profile.rank, profile.step_s)
+
+
+def _chosen_groups(groups: Sequence[Found], wanted: str | None) -> set[str]:
+    chosen = {one.group.name for one in groups if wanted is None or one.group.called(wanted)}
+    if wanted is not None and not chosen:
+        there = ", ".join(quoted(one.group.name) for one in groups[:_MOST_NAMED]) or "none"
+        raise TraceError(f"there is no process group {quoted(wanted)}. The files have {there}")
+    return chosen
+
+
+def _without(operations: Sequence[Operation], dropped: Collection[str]) -> Iterator[Operation]:
+    """The other operations; what waited for one that is dropped waits for what that one waited for."""
+    waited: dict[str, tuple[str, ...]] = {}
+    for op in operations:
+        after = tuple(dict.fromkeys(one for name in op.after for one in waited.get(name, (name,))))
+        if op.id in dropped:
+            waited[op.id] = after
+        else:
+            yield msgspec.structs.replace(op, after=after) if dropped else op
 
 
 def _keep(ranks: list[list[Step]], kinds: frozenset[Kind], paths: list[Path]) -> tuple[list[list[Step]], list[str]]:

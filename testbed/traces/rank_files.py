@@ -1,0 +1,115 @@
+"""Files of several ranks: a folder or prefix that stands for them, the rank that a name says, and a file that lists process groups."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from testbed.core.input_files import MEGABYTE, FileError, read_bytes
+from testbed.core.text import quoted, shown
+from testbed.traces.json_stream import brief
+from testbed.traces.trace import TraceError
+
+ProcessGroups = Mapping[str, tuple[tuple[int, ...], ...]]  # lists of ranks by name
+
+_OF_A_RANK = re.compile(r"(?:^|[._-])(\d{1,6})\.(?:et|json)(?:\.gz)?$")
+_MOST_BYTES = 4 * MEGABYTE
+_MOST_RANK = 1 << 20
+
+
+def rank_of(path: Path) -> int | None:
+    """The rank in a name such as ``workload.3.et``."""
+    found = _OF_A_RANK.search(path.name)
+    return int(found[1]) if found else None
+
+
+def expanded(paths: Sequence[Path]) -> list[Path]:
+    """The same, with the files of all ranks for a folder (``traces/``) or a prefix (``traces/workload``) that has some."""
+    return [file for path in paths for file in (_files(path) or [path])]
+
+
+def _files(path: Path) -> list[Path]:
+    try:
+        if path.is_dir():
+            there = sorted(path.iterdir())
+            return _by_rank([file for file in there if file.name.endswith((".et", ".et.gz"))]) or _by_rank(
+                [file for file in there if rank_of(file) is not None]
+            )
+        if path.exists() or not path.parent.is_dir():
+            return []
+        return _by_rank(
+            [
+                file
+                for file in sorted(path.parent.iterdir())
+                if rank_of(file) is not None and _OF_A_RANK.sub("", file.name) == path.name
+            ]
+        )
+    except (OSError, ValueError):
+        return []
+
+
+def _by_rank(files: Sequence[Path]) -> list[Path]:
+    return sorted(files, key=lambda file: (rank_of(file) is None, rank_of(file) or 0, file.name))
+
+
+def read_groups(path: Path) -> ProcessGroups:
+    """The process groups of a JSON file that maps each name to its ranks, or to lists of ranks; raises `TraceError`."""
+    try:
+        raw = msgspec.json.decode(read_bytes(path, _MOST_BYTES))
+    except FileError as error:
+        raise TraceError(str(error)) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise TraceError(f"{shown(str(path), 200)} is not JSON: {error}") from error
+    if not isinstance(raw, dict) or not raw:
+        raise TraceError(
+            f"{shown(str(path), 200)} lists no process groups. Such a file maps names to ranks: {{'1': [0, 1]}}"
+        )
+    return {str(name): _lists(str(name), value, path) for name, value in raw.items()}
+
+
+def _lists(name: str, value: object, path: Path) -> tuple[tuple[int, ...], ...]:
+    where = f"{shown(str(path), 200)}: process group {quoted(name)}"
+    nested = isinstance(value, list) and bool(value) and all(isinstance(one, list) for one in value)
+    found = []
+    seen: set[int] = set()
+    for ranks in value if nested and isinstance(value, list) else [value]:
+        if not isinstance(ranks, list) or not ranks or not all(_is_rank(rank) for rank in ranks):
+            raise TraceError(f"{where} is {brief(value)}. Give a list of ranks, such as [0, 1]")
+        if len(set(ranks)) < len(ranks) or not seen.isdisjoint(ranks):
+            raise TraceError(f"{where} has a rank twice: {brief(ranks)}. A rank is in one list of a group")
+        seen.update(ranks)
+        found.append(tuple(ranks))
+    return tuple(found)
+
+
+def _is_rank(value: object) -> bool:
+    return type(value) is int and 0 <= value < _MOST_RANK
+
+
+def is_group_file(path: Path) -> bool:
+    """Whether this is a file that lists process groups, judged by its contents."""
+    if path.suffix != ".json":
+        return False
+    try:
+        read_groups(path)
+    except TraceError:
+        return False
+    return True
+
+
+def groups_beside(path: Path) -> Path | None:
+    """The file that lists process groups in the folder of a trace; raises `TraceError` if there are several."""
+    try:
+        named = [file for file in sorted(path.parent.iterdir()) if "group" in file.name.lower()]
+    except OSError:
+        return None
+    found = [file for file in named if is_group_file(file)]
+    if len(found) > 1:
+        names = ", ".join(quoted(file.name) for file in found[:8])
+        raise TraceError(
+            f"{path}: several files beside it list process groups ({names}). Name the one that belongs to it: --group-file FILE"
+        )
+    return found[0] if found else None
