@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from testbed.core.text import decimal, quoted, shown
 from testbed.core.units import Duration, Rate, Size
+from testbed.traces.devices import device
 from testbed.traces.importing import Imported
 from testbed.traces.operations import Operation
 from testbed.traces.trace import Trace
 
 _SEVERAL = 2  # ranks of a group where it is not known how many it has
+_EXAMPLE = "h100"  # device on which the times of work are told
 _FASTER = 4  # factor between the rates at which the duty is told
 
 
@@ -44,11 +46,17 @@ def lines(imported: Imported) -> Iterator[str]:
         each = f"{Size(sent)} out, {Size(received)} in per iteration and rank"
         yield _row("bytes", f"{whose}{each} ({_counted(own)})" + ("" if trace.ranks else f", of {_SEVERAL} ranks"))
     compute_s = sum((op.duration or 0) for op in operations) / 1e9
-    yield _row("compute", f"{_time(compute_s)} per iteration")
+    work = [op for op in operations if op.by_work]
+    computes = [f"{_time(compute_s)} per iteration"] if compute_s or not work else []
+    yield _row("compute", " and ".join([*computes, *([_work(work)] if work else [])]))
+    if work:
+        operations = profiled(replace(imported, trace=trace.timed(device(_EXAMPLE, None, None, None))))
     native = trace.native_rate or Rate(10**10)
     timings = {rate: timing(operations, sizes, rate) for rate in (native // _FASTER, native, native * _FASTER)}
-    yield _row("period", f"{_time(timings[native].period_s)} at {native}; {_time(imported.step_s)} in the profile")
-    yield _row("duty", ", ".join(f"{one.duty:.0%} at {Rate(rate)}" for rate, one in timings.items()))
+    profile = f"{_time(imported.step_s)} in the profile" if imported.step_s else "the files have no times"
+    on = f" on {_EXAMPLE}, as an example" if work else ""
+    yield _row("period", f"{_time(timings[native].period_s)} at {native}{on}; {profile}")
+    yield _row("duty", ", ".join(f"{one.duty:.0%} at {Rate(rate)}" for rate, one in timings.items()) + on)
     yield _row("noise", trace.noise.replace("%", " %"))
     for each in trace.assumptions:
         left_out = "left out" in each
@@ -64,6 +72,12 @@ def _row(name: str, text: str) -> str:
 
 def _time(seconds: float) -> Duration:
     return Duration(round(seconds * 1e9))
+
+
+def _work(operations: Sequence[Operation]) -> str:
+    flops = sum(op.flops or 0 for op in operations)
+    memory = Size(sum(op.memory_bytes or 0 for op in operations))
+    return f"{decimal(flops / 1e12, 4)} TFLOP and {memory} of memory per iteration (--device turns work into time)"
 
 
 def _groups(imported: Imported) -> Iterator[str]:

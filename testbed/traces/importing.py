@@ -247,7 +247,10 @@ def _imported(
             op.id
             for op in role.operations
             if not op.computes
-            and ((only is not None and op.kind not in only) or (group is not None and op.group not in chosen))
+            and (
+                (only is not None and op.kind not in only)
+                or (group is not None and not _is_in(op, chosen, list(job.groups)))
+            )
         }
         left.update(op.kind for op in role.operations if op.id in dropped)
         kept.append(msgspec.structs.replace(role, operations=tuple(_without(role.operations, dropped))))
@@ -274,6 +277,13 @@ def _imported(
     )
     groups = tuple(replace(one, chosen=one.chosen and one.group.name in chosen) for one in profile.groups)
     return Imported(trace, groups, profile.rank, profile.step_s)
+
+
+def _is_in(op: Operation, chosen: Collection[str], groups: Sequence[str]) -> bool:
+    """Whether an exchange is of a chosen group; without a name it is of the only one."""
+    if op.group is None and not op.point_to_point:
+        return not groups or groups[0] in chosen
+    return op.group in chosen
 
 
 def _chosen_groups(groups: Sequence[Found], wanted: str | None) -> set[str]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tests.support.paths import ROOT
+from tests.support.stage_traces import stage
 
 VALUES = (
     "", " ", "0", "-1", "1", "2.5", "1e9", "1e400", "nan", "inf", "--", "-", "None", "true", "[]", "{}", "é", "\x1b[31m", "a" * 300, "../x", "/",
@@ -297,6 +299,50 @@ def _bytes(draw: random.Random, content: bytes) -> bytes:
     return bytes(data)
 
 
+def work(draw: random.Random, folder: Path) -> list[str]:
+    """An import of the mutated files of all ranks, or of one, with work in place of times, at times with flags."""
+    form = draw.choice(("et", "json"))
+    traces = stage(Path(tempfile.mkdtemp(dir=folder)), form)
+    for path in sorted(traces.iterdir()):
+        if draw.random() < 0.2:
+            content = path.read_bytes()
+            if path.suffix == ".json" and draw.random() < 0.8:
+                path.write_bytes(_values(draw, json.loads(content)))
+            else:
+                path.write_bytes(_bytes(draw, content))
+        elif draw.random() < 0.02:
+            path.unlink()
+    one = draw.random() < 0.3
+    words = ["import", str(traces / f"llm.{draw.randrange(8)}.{form}" if one else traces)]
+    words += ["-o", str(folder / "out.json"), "--force"]
+    for flag, values in (("--group", ("1", "dp", "")), ("--ranks", ("8", "2", "0")), ("--only", ("all_reduce", "send,recv")), ("--native-rate", ("20gbit",)),
+                         ("--group-file", (str(traces / "comm_group.json"), str(traces / "gone.json"), str(traces))), ("--format", ("chakra", "kineto"))):  # fmt: skip
+        if draw.random() < 0.08:
+            words += [flag, draw.choice(values)]
+    return words
+
+
+def _values(draw: random.Random, raw: Any) -> bytes:
+    """JSON with some of its values changed, moved or lost, at any depth."""
+    for _ in range(draw.randint(1, 4)):
+        holder = raw
+        while isinstance(holder, dict | list) and holder:
+            key: Any = draw.choice(sorted(holder)) if isinstance(holder, dict) else draw.randrange(len(holder))
+            inner = holder[key]
+            if isinstance(inner, dict | list) and inner and draw.random() < 0.9:
+                holder = inner
+                continue
+            change = draw.random()
+            if change < 0.6:
+                holder[key] = draw.choice((*NUMBERS, *VALUES, None, [], {}, [1], {"a": 1}, True, 3, 12, 13))
+            elif change < 0.8:
+                del holder[key]
+            elif isinstance(holder, list):
+                holder.append(draw.choice(holder))
+            break
+    return json.dumps(raw).encode()
+
+
 KINDS: dict[str, Callable[[random.Random, Path], list[str]]] = {
     "command_line": command_line,
     "job_list": job_list,
@@ -304,4 +350,5 @@ KINDS: dict[str, Callable[[random.Random, Path], list[str]]] = {
     "acme": _of_log("acme_seren.csv", "acme_kalos.csv"),
     "slurm": _of_log("sacct.txt", "sacct.json"),
     "traced": _of_log("traces.csv"),
+    "work": work,
 }

@@ -194,6 +194,9 @@ class Chakra:
         node.start_time_micros, node.duration_micros = start, duration
         node.data_deps.extend(after)
         for key, value in attributes.items():
+            if isinstance(value, list):
+                node.attr.add(name=key).bool_list.values.extend(value)
+                continue
             field = {bool: "bool_val", int: "int64_val", str: "string_val", float: "double_val"}[type(value)]
             node.attr.add(name=key, **{field: value})
         self.messages.append(node)
@@ -204,6 +207,15 @@ class Chakra:
 
     def collective(self, size: int, *after: int, type: int = 0, **more: Any) -> int:
         return self.node("comm", 7, *after, comm_type=type, comm_size=size, is_cpu_op=False, **more)
+
+    def work(self, flops: int, memory: int, *after: int, **more: Any) -> int:
+        return self.node("work", 4, *after, num_ops=flops, tensor_size=memory, is_cpu_op=False, **more)
+
+    def send(self, size: int, peer: int, *after: int, tag: int = 0, **more: Any) -> int:
+        return self.node("send", 5, *after, comm_size=size, comm_dst=peer, comm_tag=tag, **more)
+
+    def recv(self, size: int, peer: int, *after: int, tag: int = 0, **more: Any) -> int:
+        return self.node("recv", 6, *after, comm_size=size, comm_src=peer, comm_tag=tag, **more)
 
     def bytes(self) -> bytes:
         out = io.BytesIO()

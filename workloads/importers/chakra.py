@@ -1,70 +1,75 @@
 """Chakra execution traces (MLCommons): protobuf, ``.et``.
 
-A file is a ``GlobalMetadata`` message and then ``Node`` messages, each after its length
-as a varint. The messages are described here by the field numbers of Chakra's
-``schema/protobuf/et_def.proto``, and only as far as they are used. Nodes form a graph;
-where they have no start times, as from Chakra's converters and generators, the graph is
+Nodes (`testbed.traces.chakra_nodes`) form a graph; where they have no start times, as from Chakra's converters and generators, the graph is
 carried out here: one stream of computing on the CPU and one on the GPU, one of
 collectives, each node as soon as what it depends on has ended. Chakra's converter also
 gives the type of a collective to the CPU's call of one (``c10d::broadcast_``), without
 ``comm_type`` and ``comm_size``: these are computing, and what they call is a node too.
+
+Nodes may have work and no time (``num_ops``, ``tensor_size``), as STAGE (astra-sim/symbolic_tensor_graph) writes them, or only
+exchange something, as ASTRA-sim's micro-benchmarks and custom collectives do. Then the graphs of all ranks are matched
+(`testbed.traces.rank_graphs`), and work stays work. STAGE's JSON form holds the same nodes.
 """
 
 from __future__ import annotations
 
 import heapq
-import io
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
-
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-from google.protobuf.message import DecodeError, Message
 
 from testbed.core.text import quoted
-from testbed.traces.importing import Profile, Request
-from testbed.traces.json_stream import LONGEST, Source, brief
-from testbed.traces.process_groups import NO_GROUP, Group, choose
-from testbed.traces.pytorch import iterations, kind_of, listed
+from testbed.traces import rank_graphs
+from testbed.traces.chakra_nodes import LOAD, METADATA, STORAGE, STORE, ChakraNode, is_trace, message, read_nodes
+from testbed.traces.importing import JobProfile, Profile, Request
+from testbed.traces.process_groups import Group, about_groups, choose, job_of
+from testbed.traces.pytorch import iterations, listed
+from testbed.traces.rank_files import ProcessGroups, groups_beside, rank_of, read_groups
 from testbed.traces.steps import Exchange, Step
-from testbed.traces.trace import Kind, TraceError
+from testbed.traces.trace import TraceError
 
-TITLE = "Chakra execution trace, protobuf (.et)"
-USES = frozenset({"group", "iteration"})
+__all__ = ["message"]  # of `testbed.traces.chakra_nodes`
 
-_METADATA, _COMPUTE, _SEND, _RECEIVE, _COLLECTIVE = 1, 4, 5, 6, 7  # NodeType
-_KINDS: dict[int, Kind] = {  # CollectiveCommType
-    0: "all_reduce",
-    2: "all_gather",
-    5: "broadcast",
-    6: "all_to_all",
-    7: "reduce_scatter",
-    8: "reduce_scatter",  # …_BLOCK
-}
-_BARRIER = 9
-_LATEST_US = 1 << 60
-_MOST_RANKS = 1 << 24
+TITLE = "Chakra execution trace, protobuf (.et) or STAGE's JSON"
+USES = frozenset({"group", "iteration", "group_file", "ranks"})
 
 
 def recognises(head: bytes, path: Path) -> bool:
     if path.suffixes[-1:] == [".et"] or path.suffixes[-2:] == [".et", ".gz"]:
         return True
-    start, metadata = io.BytesIO(head), message("GlobalMetadata")
-    try:
-        size = _varint(start, path)
-        metadata.ParseFromString(start.read(size))
-    except (TraceError, DecodeError, OverflowError):
-        return False
-    return bool(metadata.version or any(attribute.name for attribute in metadata.attr))
+    return is_trace(head)
 
 
 def read(path: Path, request: Request) -> Profile:
-    nodes = _read_nodes(path)
+    return _profile(path, read_nodes(path), request)
+
+
+def read_ranks(paths: list[Path], request: Request) -> list[Profile] | JobProfile:
+    """The steps of each file; or all ranks together, where none of the files has start times and all are one step."""
+    read: list[Profile | dict[int, ChakraNode]] = []
+    for path in paths:
+        nodes = read_nodes(path)
+        read.append(nodes if _is_graph(nodes, request, alone=len(paths) == 1) else _profile(path, nodes, request))
+    graphs = [one for one in read if isinstance(one, dict)]
+    if len(graphs) < len(paths):
+        if request.group_file is not None or request.ranks is not None:
+            option = "--group-file" if request.group_file is not None else "--ranks"
+            raise TraceError(
+                f"{paths[0]}: {option} is for traces of work or of exchanges alone, and this one has times"
+            )
+        return [
+            _profile(path, one, request) if isinstance(one, dict) else one
+            for path, one in zip(paths, read, strict=True)
+        ]
+    if request.iteration is not None:
+        raise TraceError(f"{paths[0]}: --iteration is for a trace that has neither work nor times, of one rank")
+    return _one_rank(paths[0], graphs[0], request) if len(paths) == 1 else _all_ranks(paths, graphs, request)
+
+
+def _profile(path: Path, nodes: dict[int, ChakraNode], request: Request) -> Profile:
     ranges, said = iterations([(node.id, node.name) for node in nodes.values()], max(nodes) + 1)
     collectives = [node for node in nodes.values() if node.kind]
     calls = listed(node.name for node in nodes.values() if node.calls)
@@ -120,199 +125,165 @@ def read(path: Path, request: Request) -> Profile:
     )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _Node:
-    """What matters of a node; a collective has a ``kind``, a node that takes no time is only a dependency."""
-
-    id: int
-    name: str
-    start_us: int
-    duration_us: int
-    after: tuple[int, ...]
-    stream: str  # that carries it out: "cpu", "gpu", "network"
-    kind: Kind | None = None
-    bytes: int | None = None
-    group: Group = NO_GROUP
-    peer: str = ""  # of a send or receive
-    rank: int | None = None  # whose node it is, where a send or receive says so
-    calls: bool = False  # the CPU's call of a collective
-    by_name: bool = False  # its kind is a guess
+_MEASURED_BY = "Chakra execution trace"
 
 
-@cache
-def _messages() -> dict[str, type[Message]]:
-    field = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(name="et_def.proto", package="ChakraProtoMsg", syntax="proto3")
-    layouts: dict[str, list[tuple[str, int, int, str]]] = {
-        "AttributeProto": [
-            ("name", 1, field.TYPE_STRING, ""),
-            ("double_val", 3, field.TYPE_DOUBLE, ""),
-            ("float_val", 5, field.TYPE_FLOAT, ""),
-            ("int32_val", 7, field.TYPE_INT32, ""),
-            ("int64_val", 9, field.TYPE_INT64, ""),
-            ("uint32_val", 11, field.TYPE_UINT32, ""),
-            ("uint64_val", 13, field.TYPE_UINT64, ""),
-            ("sint32_val", 15, field.TYPE_SINT32, ""),
-            ("sint64_val", 17, field.TYPE_SINT64, ""),
-            ("fixed32_val", 19, field.TYPE_FIXED32, ""),
-            ("fixed64_val", 21, field.TYPE_FIXED64, ""),
-            ("sfixed32_val", 23, field.TYPE_SFIXED32, ""),
-            ("sfixed64_val", 25, field.TYPE_SFIXED64, ""),
-            ("bool_val", 27, field.TYPE_BOOL, ""),
-            ("string_val", 29, field.TYPE_STRING, ""),
-        ],
-        "GlobalMetadata": [
-            ("version", 1, field.TYPE_STRING, ""),
-            ("attr", 2, field.TYPE_MESSAGE, "AttributeProto"),
-        ],
-        "Node": [
-            ("id", 1, field.TYPE_UINT64, ""),
-            ("name", 2, field.TYPE_STRING, ""),
-            ("type", 3, field.TYPE_INT32, ""),  # an enumeration there; the same on the wire
-            ("ctrl_deps", 4, field.TYPE_UINT64, "repeated"),
-            ("data_deps", 5, field.TYPE_UINT64, "repeated"),
-            ("start_time_micros", 6, field.TYPE_UINT64, ""),
-            ("duration_micros", 7, field.TYPE_UINT64, ""),
-            ("attr", 10, field.TYPE_MESSAGE, "AttributeProto"),
-        ],
-    }
-    for name, layout in layouts.items():
-        described = file.message_type.add(name=name)
-        value = name == "AttributeProto"
-        if value:
-            described.oneof_decl.add(name="value")
-        for own, number, kind, of in layout:
-            added = described.field.add(name=own, number=number, type=kind, label=field.LABEL_OPTIONAL)
-            if of:
-                added.label = field.LABEL_REPEATED
-            if kind == field.TYPE_MESSAGE:
-                added.type_name = f".ChakraProtoMsg.{of}"
-            if value and number > 1:
-                added.oneof_index = 0
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return {
-        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"ChakraProtoMsg.{name}")) for name in layouts
-    }
+def _is_graph(nodes: dict[int, ChakraNode], request: Request, *, alone: bool) -> bool:
+    """Whether it is one step of work or of exchanges alone, or, of several ranks, one without start times."""
+    if any(node.start_us for node in nodes.values()):
+        return False
+    if any(node.name.startswith(("ProfilerStep#", "Optimizer.step#")) for node in nodes.values()):
+        return False
+    computing = [node for node in nodes.values() if node.stream != "network" and node.type != METADATA]
+    if any(node.by_work for node in computing):
+        return True
+    streams = {node.stream for node in computing if node.duration_us}
+    if alone:
+        return not streams and (request.ranks is not None or request.group_file is not None)
+    return not any(node.calls or node.by_name for node in nodes.values()) and len(streams) < 2
 
 
-def message(name: str) -> Any:
-    """An empty ``GlobalMetadata``, ``Node`` or ``AttributeProto``."""
-    return _messages()[name]()
+def _graph(nodes: dict[int, ChakraNode], path: Path, part: bool) -> dict[int, rank_graphs.Node]:
+    """``part``: the size of an all-gather is that of each rank's part, as ASTRA-sim has it."""
+    found = {}
+    for number, node in nodes.items():
+        if node.kind is not None:
+            if node.some_dimensions:
+                raise TraceError(
+                    f"{path}: node {number} ({quoted(node.name)}) takes place in some dimensions of ASTRA-sim's topology ('involved_dim'), and a trace does "
+                    f"not say which ranks these join. Write its process group (pg_name) into the trace"
+                )
+            peer = int(node.peer) if node.peer.isdecimal() else -1
+            found[number] = rank_graphs.Node(
+                node.name, node.after, node.kind, size=node.bytes or 0, of_each=part and node.kind == "all_gather",
+                group=node.group.name, peer=peer, tag=node.tag,
+            )  # fmt: skip
+        elif node.by_work and node.stream != "network":
+            flops, memory = node.work
+            found[number] = rank_graphs.Node(node.name, node.after, "compute", flops=flops, memory_bytes=memory)
+        elif node.duration_us and node.stream != "network":
+            found[number] = rank_graphs.Node(node.name, node.after, "compute", duration_ns=1000 * node.duration_us)
+        else:
+            found[number] = rank_graphs.Node(node.name, node.after)
+    return found
 
 
-def _varint(file: io.BufferedIOBase, path: Path) -> int | None:
-    """The length before a message; None at the end of the file."""
-    value = 0
-    for index in range(10):
-        byte = file.read(1)
-        if not byte:
-            if index:
-                break
-            return None
-        value |= (byte[0] & 0x7F) << (7 * index)
-        if byte[0] < 0x80:
-            return value
-    raise TraceError(f"{path} is cut off or no Chakra trace: a message's length is not complete")
-
-
-def _read_messages(path: Path) -> Iterator[Any]:
-    """All messages: the metadata, then the nodes."""
-    with Source(path) as source:
-        file = io.BufferedReader(source)
-        name, count = "GlobalMetadata", 0
-        while (size := _varint(file, path)) is not None:
-            where = f"{path}: message {count} ({name})"
-            if size > LONGEST:
-                raise TraceError(f"{where} claims {size} bytes: this is no Chakra trace, or it is damaged")
-            data = file.read(size)
-            if len(data) < size:
-                raise TraceError(f"{where} is cut off: {len(data)} of {size} bytes are there; copy the file again")
-            source.progress()
-            read = message(name)
-            try:
-                read.ParseFromString(data)
-            except DecodeError as error:
-                raise TraceError(f"{where} cannot be decoded: this is no Chakra trace, or it is damaged") from error
-            yield read
-            name, count = "Node", count + 1
-
-
-def _read_nodes(path: Path) -> dict[int, _Node]:
-    messages = _read_messages(path)
-    if next(messages, None) is None:
-        raise TraceError(f"{path} is empty")
-    nodes: dict[int, _Node] = {}
-    for raw in messages:
-        node = _node(raw, path)
-        if node.id in nodes:
-            raise TraceError(f"{path}: two nodes have the id {node.id}; a trace is of one rank")
-        nodes[node.id] = node
-    if not nodes:
-        raise TraceError(f"{path} has metadata and no nodes")
-    return nodes
-
-
-def _node(raw: Any, path: Path) -> _Node:
-    where = f"{path}: node {raw.id} ({quoted(raw.name)})"
-    for name in ("start_time_micros", "duration_micros"):
-        if getattr(raw, name) > _LATEST_US:
-            raise TraceError(f"{where}: {name!r} is {getattr(raw, name)}, which is beyond reason")
-    attributes = {one.name: getattr(one, one.WhichOneof("value") or "name") for one in raw.attr}
-    stream = "cpu" if attributes.get("is_cpu_op") else "gpu"
-    kind, size, group, peer, rank = None, None, NO_GROUP, "", None
-    untyped = raw.type == _COLLECTIVE and attributes.get("comm_type") is None
-    calls = bool(untyped and attributes.get("is_cpu_op") and attributes.get("comm_size") is None)
-    if raw.type in (_SEND, _RECEIVE, _COLLECTIVE) and not calls:
-        stream = "network"
-        kind = _kind(raw, attributes, where)
-        size = attributes.get("comm_size")
-        if kind and (isinstance(size, bool) or not isinstance(size, int) or size < 0):
-            found = "none" if size is None else repr(size)[:40]
-            raise TraceError(f"{where}: 'comm_size' has to be a number of bytes, and it is {found}")
-        if not size:  # nothing travels
-            kind = None
-        group = Group(str(attributes.get("pg_name", "")))
-        peer, rank = _ends(raw, attributes, where)
-    return _Node(
-        raw.id, raw.name, raw.start_time_micros, 0 if raw.type == _METADATA else raw.duration_micros,
-        (*raw.ctrl_deps, *raw.data_deps), stream, kind, size if kind else None, group, peer, rank, calls, untyped and kind is not None,
-    )  # fmt: skip
-
-
-def _kind(raw: Any, attributes: dict[str, Any], where: str) -> Kind | None:
-    if raw.type != _COLLECTIVE:
-        return "send" if raw.type == _SEND else "recv"
-    code = attributes.get("comm_type")
-    if code is None:
-        if kind := kind_of(raw.name):
-            return kind
-        raise TraceError(
-            f"{where}: it has no attribute 'comm_type', and its name is no collective's: what is exchanged?"
+def _about_nodes(graphs: Iterable[dict[int, ChakraNode]]) -> Iterator[str]:
+    nodes = [node for graph in graphs for node in graph.values()]
+    if any(node.by_work for node in nodes):
+        yield (
+            "num_ops and tensor_size are taken to be floating-point operations and bytes of memory, as ASTRA-sim's roofline has them: --device or --peak "
+            "turns them into time at the run"
         )
-    if code == _BARRIER:
-        return None
-    if code not in _KINDS:
-        raise TraceError(
-            f"{where}: 'comm_type' is {brief(code)}; of Chakra's collectives {sorted(_KINDS)} can be replayed"
+    if any(node.type in (LOAD, STORE) for node in nodes):
+        yield "memory loads and stores are taken to go to the device's own memory"
+    if any(node.kind and node.duration_us for node in nodes):
+        yield "the durations of exchanges in the files are not used: how long they take follows from their bytes"
+    if lost := listed(node.name for node in nodes if node.type in STORAGE):
+        yield f"left out: reading and writing files ({lost})"
+
+
+def _all_ranks(paths: list[Path], graphs: list[dict[int, ChakraNode]], request: Request) -> JobProfile:
+    """Files of one rank each, by the numbers in their names."""
+    numbers = [rank_of(path) for path in paths]
+    said = []
+    if None in numbers or len(set(numbers)) < len(numbers):
+        numbers = list(range(len(paths)))
+        said.append(
+            "files are taken to be of ranks 0, 1, … in the order given: their names do not end in numbers (trace.0.et)"
         )
-    return _KINDS[code]
+    ranked = sorted(zip((number or 0 for number in numbers), paths, graphs, strict=True), key=lambda one: one[0])
+    for place, (number, path, nodes) in enumerate(ranked):
+        if number != place:
+            raise TraceError(
+                f"{path}: it is of rank {number}, and there is no file of rank {place}. Give the files of all ranks (ranks are 0, 1, 2, …), or that of one"
+            )
+        told = {node.rank for node in nodes.values() if node.rank is not None} - {number}
+        if told:
+            raise TraceError(
+                f"{path}: its name says rank {number}, and its sends and receives are of rank {listed(map(str, sorted(told)))}"
+            )
+    if request.ranks is not None and request.ranks != len(paths):
+        raise TraceError(
+            f"{paths[0]}: --ranks {request.ranks} does not fit the {len(paths)} files, which are of one rank each"
+        )
+    file, named = _process_groups(paths[0], graphs, request)
+    job, found = rank_graphs.job_of_ranks(
+        [_graph(nodes, path, part=True) for _, path, nodes in ranked], [path for _, path, _ in ranked], named
+    )
+    if any(node.kind == "all_gather" for nodes in graphs for node in nodes.values()):
+        said.append("comm_size of an all-gather is taken to be one rank's part, as ASTRA-sim has it")
+    if file is not None:
+        said.append(f"process groups have the ranks that {quoted(file.name)} lists")
+    said += _about_nodes(graphs)
+    return JobProfile(job, f"{_MEASURED_BY}, {len(paths)} ranks", groups=found, rank=0, assumptions=tuple(said))
 
 
-def _ends(raw: Any, attributes: dict[str, Any], where: str) -> tuple[str, int | None]:
-    """The other rank of a send or receive, in text, and this one; "next" and "previous" where they are not recorded."""
-    if raw.type == _COLLECTIVE:
-        return "", None
-    names = ("comm_dst", "comm_src") if raw.type == _SEND else ("comm_src", "comm_dst")
-    other, own = (attributes.get(name) for name in names)
-    for name, value in zip(names, (other, own), strict=True):
-        if value is not None and (
-            isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _MOST_RANKS
-        ):
-            raise TraceError(f"{where}: {name!r} is {brief(value)}, which is no rank")
-    if other is not None and other == own:
-        raise TraceError(f"{where}: rank {own} sends to itself")
-    return str(other) if other is not None else "next" if raw.type == _SEND else "previous", own
+def _process_groups(
+    path: Path, graphs: Iterable[dict[int, ChakraNode]], request: Request
+) -> tuple[Path | None, ProcessGroups]:
+    """What a file says about the ranks of groups: the one that was named, or the one beside traces that name groups."""
+    file = request.group_file
+    names = {node.group.name for nodes in graphs for node in nodes.values() if node.kind and node.group.name}
+    if file is None and names:
+        file = groups_beside(path)
+    return (file, read_groups(file)) if file is not None else (None, {})
+
+
+def _one_rank(path: Path, nodes: dict[int, ChakraNode], request: Request) -> JobProfile:
+    """A file of one rank, whose work the others are taken to share."""
+    rank = rank_of(path)
+    file, named = _process_groups(path, [nodes], request)
+    collectives = [node for node in nodes.values() if node.kind]
+    if not collectives:
+        raise TraceError(f"{path} has no collective: no node of type COMM_COLL_NODE, COMM_SEND_NODE or COMM_RECV_NODE")
+    known = {}
+    for name in {node.group.name for node in collectives}:
+        ranks = _members(named.get(name, ()), rank)
+        workers = len(ranks) or request.ranks or 0
+        known[name] = Group(name, workers, ranks=ranks)
+    sized = [
+        replace(node, group=known[node.group.name], bytes=_whole(node, known[node.group.name])) for node in collectives
+    ]
+    chosen, groups = choose(sized, request.group, path)
+    kept = {node.id: node for node in chosen}
+    part = {
+        number: kept.get(number, replace(node, kind=None, bytes=None) if node.kind else node)
+        for number, node in nodes.items()
+    }
+    operations = rank_graphs.in_order(_graph(part, path, part=False), path)
+    if any(op.point_to_point and op.peer == -1 for op in operations):
+        raise TraceError(
+            f"{path}: its sends and receives do not say with which rank (comm_dst, comm_src). Give the files of all ranks"
+        )
+    world = max((rank + 1 for lists in named.values() for one in lists for rank in one), default=0)
+    peers = {op.id: str(op.peer) for op in operations if op.point_to_point}
+    job = job_of(operations, [one.group for one in groups if one.chosen], world, rank, peers)
+    if any(op.kind == "send_recv" for op in job.operations):
+        raise TraceError(
+            f"{path}: it sends and receives, and how many ranks its process groups have is unknown. Give the files of all ranks, or --ranks"
+        )
+    said = [*_about_nodes([nodes]), *about_groups(groups)]
+    if any(node.kind == "all_gather" for node in chosen):
+        whole = all(node.group.workers for node in chosen if node.kind == "all_gather")
+        said.append(
+            "comm_size of an all-gather is taken to be one rank's part, as ASTRA-sim has it"
+            if whole
+            else "comm_size of an all-gather is taken to be the size of what is gathered, as how many ranks there are is unknown: --ranks says it"
+        )
+    if file is not None:
+        said.append(f"process groups have the ranks that {quoted(file.name)} lists")
+    return JobProfile(job, _MEASURED_BY, groups=tuple(groups), rank=rank, assumptions=tuple(said))
+
+
+def _members(lists: tuple[tuple[int, ...], ...], rank: int | None) -> tuple[int, ...]:
+    """The ranks of the group that this rank is in; of the first one if it is unknown which rank this is."""
+    return next((one for one in lists if rank is None or rank in one), ())
+
+
+def _whole(node: ChakraNode, group: Group) -> int:
+    """The bytes of a tensor, where ASTRA-sim has those of each rank's part of an all-gather."""
+    return (node.bytes or 0) * (max(1, group.workers) if node.kind == "all_gather" else 1)
 
 
 def _with_period(step: Step, period_s: float) -> Step:
@@ -330,7 +301,7 @@ class _Run:
     ready: dict[int, int]  # when all that it waits for had ended; empty: not known
 
 
-def _followers(nodes: dict[int, _Node]) -> dict[int, list[int]]:
+def _followers(nodes: dict[int, ChakraNode]) -> dict[int, list[int]]:
     """Which nodes wait for each."""
     followers: defaultdict[int, list[int]] = defaultdict(list)
     for node in nodes.values():
@@ -339,14 +310,14 @@ def _followers(nodes: dict[int, _Node]) -> dict[int, list[int]]:
     return followers
 
 
-def _recorded(nodes: dict[int, _Node]) -> _Run:
+def _recorded(nodes: dict[int, ChakraNode]) -> _Run:
     ran = [node for node in nodes.values() if node.start_us or node.duration_us or node.kind]
     return _Run(
         {node.id: node.start_us for node in ran}, {node.id: node.start_us + node.duration_us for node in ran}, {}
     )
 
 
-def _carried_out(nodes: dict[int, _Node], followers: dict[int, list[int]], path: Path) -> _Run:
+def _carried_out(nodes: dict[int, ChakraNode], followers: dict[int, list[int]], path: Path) -> _Run:
     """The graph on its three streams; whoever is ready first goes first, then whoever has the lower number."""
     awaited = {node.id: sum(1 for number in set(node.after) - {node.id} if number in nodes) for node in nodes.values()}
     ready = [(0, number) for number, count in awaited.items() if not count]
@@ -374,7 +345,7 @@ def _carried_out(nodes: dict[int, _Node], followers: dict[int, list[int]], path:
     return _Run(start, end, since)
 
 
-def _step(nodes: dict[int, _Node], followers: dict[int, list[int]], run: _Run, ours: set[int]) -> Step:
+def _step(nodes: dict[int, ChakraNode], followers: dict[int, list[int]], run: _Run, ours: set[int]) -> Step:
     def in_order(numbers: Iterable[int]) -> list[int]:
         return sorted(numbers, key=lambda number: (run.start[number], number))
 
@@ -412,7 +383,7 @@ def _step(nodes: dict[int, _Node], followers: dict[int, list[int]], run: _Run, o
     return Step((until - begin) / 1e6, tuple(exchanges), beside_us / 1e6)
 
 
-def _awaiting(nodes: dict[int, _Node], followers: dict[int, list[int]], run: _Run, number: int) -> list[int]:
+def _awaiting(nodes: dict[int, ChakraNode], followers: dict[int, list[int]], run: _Run, number: int) -> list[int]:
     """The computing that waits for a collective, directly or through what takes no time."""
     open_, seen, found = [number], {number}, []
     while open_:

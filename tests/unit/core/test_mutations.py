@@ -12,8 +12,24 @@ import pytest
 
 from tests.support.paths import ROOT
 
-SHORT = {"command_line": 60, "job_list": 60, "profile": 150, "acme": 50, "slurm": 100, "traced": 50}
-LONG = {"command_line": 5000, "job_list": 2000, "profile": 2000, "acme": 2000, "slurm": 2000, "traced": 2000}
+SHORT = {
+    "command_line": 60,
+    "job_list": 60,
+    "profile": 150,
+    "acme": 50,
+    "slurm": 100,
+    "traced": 50,
+    "work": 100,
+}
+LONG = {
+    "command_line": 5000,
+    "job_list": 2000,
+    "profile": 2000,
+    "acme": 2000,
+    "slurm": 2000,
+    "traced": 2000,
+    "work": 2000,
+}
 
 
 def driven(kind: str, count: int, folder: Path) -> tuple[list[dict[str, object]], dict[str, object]]:
