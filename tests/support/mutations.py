@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.paths import ROOT
+from tests.support.simai_workloads import workload
 from tests.support.stage_traces import stage
 
 VALUES = (
@@ -322,6 +323,45 @@ def work(draw: random.Random, folder: Path) -> list[str]:
     return words
 
 
+def simai(draw: random.Random, folder: Path) -> list[str]:
+    """An import of a workload of SimAI with words of some of its lines changed, and at times more."""
+    header = draw.choice((None, None, "DATA", "MICRO", "HYBRID_TRANSFORMER model_parallel_NPU_group: 2"))
+    lines = [line.split() for line in (workload(header) if header else workload()).splitlines()]
+    likely = ("ALLREDUCE", "ALLTOALL_EP", "ALLGATHER_DP_EP", "NONE", "pp_comm", "ep:")
+    for _ in range(draw.randint(1, 3)):
+        line = draw.choice(lines[2:] if draw.random() < 0.7 else lines)
+        place = draw.randrange(len(line)) if line else 0
+        change = draw.random()
+        if change < 0.8 and line:
+            numbers = ("0", "1", "2", "4", "16", "8388608.0", "1000000000", "123456789012")
+            same = numbers if line[place].isdigit() else likely
+            line[place] = draw.choice(same if draw.random() < 0.85 else CELLS)
+        elif change < 0.9 and line:
+            line.pop(place)
+        else:
+            line.insert(place, draw.choice(likely))
+    text = "\n".join(" ".join(line) for line in lines) + "\n"
+    path = folder / "workload.txt"
+    path.write_bytes(mutated(draw, text) if draw.random() < 0.2 else text.encode())
+    words = [
+        "import",
+        str(path),
+        "-o",
+        str(folder / "out.json"),
+        "--force",
+        *(["--format", "simai"] if draw.random() < 0.5 else []),
+    ]
+    for flag, values in (
+        ("--group", ("tp", "dp", "")),
+        ("--ranks", ("8", "4", "0")),
+        ("--only", ("all_reduce", "all_to_all")),
+        ("--bytes", ("1MB",)),
+    ):
+        if draw.random() < 0.1:
+            words += [flag, draw.choice(values)]
+    return words
+
+
 def _values(draw: random.Random, raw: Any) -> bytes:
     """JSON with some of its values changed, moved or lost, at any depth."""
     for _ in range(draw.randint(1, 4)):
@@ -351,4 +391,5 @@ KINDS: dict[str, Callable[[random.Random, Path], list[str]]] = {
     "slurm": _of_log("sacct.txt", "sacct.json"),
     "traced": _of_log("traces.csv"),
     "work": work,
+    "simai": simai,
 }

@@ -20,6 +20,7 @@ SHORT = {
     "slurm": 100,
     "traced": 50,
     "work": 100,
+    "simai": 100,
 }
 LONG = {
     "command_line": 5000,
@@ -29,6 +30,7 @@ LONG = {
     "slurm": 2000,
     "traced": 2000,
     "work": 2000,
+    "simai": 2000,
 }
 
 
