@@ -59,6 +59,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="JSON file with the ranks of each process group (default: the one beside the trace)",
     )
+    missing.add_argument(
+        "--steps", metavar="N", help="training steps in a log that does not mark them (default: found by what recurs)"
+    )
     chosen = parser.add_argument_group("what is imported")
     chosen.add_argument(
         "--group",
@@ -75,9 +78,10 @@ def run(parsed: argparse.Namespace) -> int:
     request = importing.Request(
         group=parsed.group,
         sizes=tuple(Size.parse(text) for text in parsed.bytes.split(",")) if parsed.bytes else (),
-        ranks=_ranks(parsed.ranks),
+        ranks=_number(parsed.ranks, "--ranks", "ranks"),
         iteration=Duration.parse(parsed.iteration) if parsed.iteration else None,
         group_file=parsed.group_file,
+        steps=_number(parsed.steps, "--steps", "steps"),
     )
     name = parsed.name or parsed.output.stem
     imported = importing.import_files(
@@ -111,11 +115,11 @@ def _check_output(path: Path, force: bool) -> None:
         raise TraceError(f"{path} is there already; --force overwrites it")
 
 
-def _ranks(text: str | None) -> int | None:
+def _number(text: str | None, option: str, of: str) -> int | None:
     if text is None:
         return None
     if not text.isdecimal() or not 1 <= len(text) <= 6 or int(text) < 1:
-        raise TraceError(f"--ranks {text[:20]!r}: a number of ranks, 1 to 999999")
+        raise TraceError(f"{option} {text[:20]!r}: a number of {of}, 1 to 999999")
     return int(text)
 
 

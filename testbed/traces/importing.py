@@ -52,6 +52,7 @@ class Request:
     ranks: int | None = None  # of its process group
     iteration: Duration | None = None  # how long a step takes (computing, where the file has no times)
     group_file: Path | None = None  # that lists process groups; None: the one beside the file
+    steps: int | None = None  # how many the file holds, where it does not mark them
 
 
 _OPTIONS = {
@@ -60,6 +61,7 @@ _OPTIONS = {
     "ranks": "--ranks",
     "iteration": "--iteration",
     "group_file": "--group-file",
+    "steps": "--steps",
 }
 
 

@@ -155,7 +155,7 @@ def job_of(
     lists, said = _layout(together, world)
     if not messages:
         plain = operations if len(together) > 1 else [msgspec.structs.replace(op, group=None) for op in operations]
-        inside = tuple(group.name for group in together if _tensor_parallel(group) and len(together) > 1)
+        inside = tuple(group.name for group in together if is_tensor_parallel(group) and len(together) > 1)
         if len(together) > 1:
             said.append("all ranks are taken to do the same as the profiled one, each in its own groups")
         said += [f"group {quoted(name)} is taken to share a server, as tensor parallelism does" for name in inside]
@@ -178,14 +178,14 @@ def _without_directions(operations: Sequence[Operation]) -> Iterator[Operation]:
         yield msgspec.structs.replace(op, group=None, splits=None, kind="send_recv" if op.point_to_point else op.kind)
 
 
-def _tensor_parallel(group: Group) -> bool:
+def is_tensor_parallel(group: Group) -> bool:
     words = f"{group.name} {group.description}".lower().replace("_", " ").split()
     return any(word in _TENSOR_PARALLEL for word in words) and group.workers <= _IN_A_SERVER
 
 
 def _layout(groups: Sequence[Group], world: int) -> tuple[Groups, list[str]]:
     """The lists of ranks of each group, for all ranks."""
-    groups = sorted(groups, key=lambda group: not _tensor_parallel(group))
+    groups = sorted(groups, key=lambda group: not is_tensor_parallel(group))
     recorded = [_grid(group.ranks) if len(group.ranks) == group.workers else None for group in groups]
     sizes = prod(group.workers for group in groups)
     known = [grid for grid in recorded if grid is not None]

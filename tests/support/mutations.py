@@ -5,11 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import re
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tests.support import records
 from tests.support.paths import ROOT
 from tests.support.simai_workloads import workload
 from tests.support.stage_traces import stage
@@ -383,7 +386,57 @@ def _values(draw: random.Random, raw: Any) -> bytes:
     return json.dumps(raw).encode()
 
 
+RECORDS: dict[str, Callable[[], bytes]] = {
+    "nccl_log": lambda: records.nccl_log().encode(),
+    "deepspeed": lambda: records.deepspeed_log().encode(),
+    "deepspeed_table": lambda: records.deepspeed_table(
+        [("broadcast", "98.25 MB", 1), ("all_gather_into_tensor", "2.0 KB", 20), ("all_reduce", "1.5 GB", 40)]
+    ).encode(),
+}  # what importers read besides PyTorch's profiles
+_TOKENS = re.compile(rb"0x[0-9a-f]+|\d+(?:\.\d+)?|[A-Za-z_]\w+")
+
+
+def record(kind: str, draw: random.Random, folder: Path) -> list[str]:
+    """An import of a mutated log or record of this kind, at times with flags."""
+    path = folder / "mutated.record"
+    path.write_bytes(_record(draw, RECORDS[kind]()))
+    words = ["import", str(path), "-o", str(folder / "out.json"), "--force"]
+    if kind == "deepspeed_table" and draw.random() < 0.8:
+        words += ["--steps", "20"]
+    for flag, values in (("--iteration", ("5ms", "0s")), ("--steps", ("1", "2", "5", "999999")), ("--ranks", ("8", "1")), ("--group", ("0x7d3f", "")),
+                         ("--only", ("all_reduce",)), ("--format", (kind.removesuffix("_table"),) * 3)):  # fmt: skip
+        if draw.random() < 0.15:
+            words += [flag, draw.choice(values)]
+    return words
+
+
+def _record(draw: random.Random, content: bytes) -> bytes:
+    """``content`` with words and numbers exchanged or replaced, lines lost, twice or moved, and at times with bytes changed."""
+    if content.startswith(b"SQLite"):
+        return _bytes(draw, content)
+    lines = content.splitlines(keepends=True)
+    for _ in range(draw.randint(1, 8)):
+        place, change = draw.randrange(len(lines)), draw.randrange(8)
+        tokens = list(_TOKENS.finditer(lines[place]))
+        if change <= 4 and tokens:
+            old = draw.choice(tokens)
+            others = _TOKENS.findall(draw.choice(lines)) or [b""]
+            new = draw.choice((draw.choice(others), str(draw.choice(NUMBERS)).encode(), draw.choice(VALUES).encode()))
+            lines[place] = lines[place][: old.start()] + new + lines[place][old.end() :]
+        elif change == 5 and len(lines) > 1:
+            del lines[place]
+        elif change == 6:
+            lines.insert(draw.randrange(len(lines)), lines[place])
+        else:
+            first, last = sorted((place, draw.randrange(len(lines))))
+            lines[first:last] = lines[first:last] * draw.randint(0, 3)
+            lines = lines or [b""]
+    data = b"".join(lines)
+    return _bytes(draw, data) if data and draw.random() < 0.25 else data
+
+
 KINDS: dict[str, Callable[[random.Random, Path], list[str]]] = {
+    **{kind: partial(record, kind) for kind in RECORDS},
     "command_line": command_line,
     "job_list": job_list,
     "profile": profile,

@@ -24,7 +24,7 @@ Json = dict[str, Any]
 
 
 def imported(path: Path, **options: Any) -> Trace:
-    fields = {key: options.pop(key) for key in ("group", "sizes", "ranks", "iteration") if key in options}
+    fields = {key: options.pop(key) for key in ("group", "sizes", "ranks", "iteration", "steps") if key in options}
     return import_trace([path], Request(**fields), name="mine", model="a model", **options)
 
 

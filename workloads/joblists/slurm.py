@@ -171,7 +171,11 @@ def _of_row(row: dict[str, str], omitted: Omissions) -> Part:
     took_s = (
         rows.number(row["ElapsedRaw"], "ElapsedRaw") if row.get("ElapsedRaw") else _elapsed_s(row.get("Elapsed", ""))
     )
-    entries = (entry.partition("=") for entry in (row.get("AllocTRES") or row.get("ReqTRES", "")).split(",") if entry.startswith("gres/"))
+    entries = (
+        entry.partition("=")
+        for entry in (row.get("AllocTRES") or row.get("ReqTRES", "")).split(",")
+        if entry.startswith("gres/")
+    )
     gpus = _gpus([(name.removeprefix("gres/"), count) for name, _, count in entries])
     whole, plus, _ = number.partition("+")
     return whole if plus else "", _job(_submit_s(row, omitted), gpus, took_s)

@@ -1,0 +1,87 @@
+"""What NCCL, DeepSpeed and profilers write besides PyTorch's profiles, small and made after their documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+FLOAT = 7  # ncclFloat32
+
+
+def nccl_init(process: int = 0, comm: str = "0x5581", rank: int = 0, ranks: int = 8, name: str = "0x7d3f") -> str:
+    return (
+        f"node1:{800 + process}:{900 + process} [{process}] NCCL INFO ncclCommInitRank comm {comm} rank {rank} nranks {ranks} "
+        f"cudaDev {process} nvmlDev {process} busId 1b000 commId {name} - Init COMPLETE\n"
+    )
+
+
+def nccl_call(
+    name: str, count: int, op: int, *, process: int = 0, comm: str = "0x5581", ranks: int = 8, type_: int = FLOAT, root: int = 0
+) -> str:  # fmt: skip
+    return (
+        f"node1:{800 + process}:{950 + process} [{process}] NCCL INFO {name}: opCount {op:x} sendbuff 0x7f0100 recvbuff 0x7f0200 "
+        f"count {count} datatype {type_} op 0 root {root} comm {comm} [nranks={ranks}] stream 0x55a0\n"
+    )
+
+
+def nccl_log(steps: int = 6, processes: int = 2) -> str:
+    """Data-parallel training: parameters are broadcast, the first step has one bucket, the others three; every second one sums a loss."""
+    written = ["epoch 0 begins\n", *(nccl_init(process, rank=process) for process in range(processes))]
+    counts = [1000, 5000]
+    names = ["Broadcast"] * 2
+    for step in range(steps):
+        own = [300_000, 6_250_000, 2_000_000] if step else [8_550_000]
+        own += [1] if step % 2 == 0 else []
+        counts += own
+        names += ["AllReduce"] * len(own)
+    for op, (name, count) in enumerate(zip(names, counts, strict=True)):
+        written += [nccl_call(name, count, op, process=process) for process in range(processes)]
+    return "".join(written)
+
+
+class DeepSpeed:
+    """A verbose log under construction, of ``ranks`` ranks."""
+
+    def __init__(self, ranks: int = 8) -> None:
+        self.ranks, self.now, self.text = ranks, datetime(2024, 5, 7, 10), ""
+
+    def op(self, name: str, after_ms: int, takes_ms: int, size: str, nbytes: int) -> None:
+        self.now += timedelta(milliseconds=after_ms + takes_ms)
+        factor = 2 if name == "all_reduce" else self.ranks
+        algorithm = nbytes * factor * 8 / takes_ms / 1e6
+        self.text += (
+            f"[{self.now:%Y-%m-%d %H:%M:%S},{self.now.microsecond // 1000:03d}] [INFO] [logging.py:96:log_dist] [Rank 0] comm op: {name} "
+            f"| time (ms): {takes_ms:.2f} | msg size: {size} | algbw (Gbps): {algorithm:.2f} | busbw (Gbps): {algorithm * (self.ranks - 1) / self.ranks:.2f}\n"
+        )
+
+
+def deepspeed_log(steps: int = 6, ranks: int = 8) -> str:
+    """ZeRO: 60 ms, an all-gather of 4 MiB a rank, 100 ms, a reduce-scatter of 32 MiB, a loss."""
+    log = DeepSpeed(ranks)
+    for _ in range(steps):
+        log.op("all_gather_into_tensor", 60, 5, "4.0 MB", 4 << 20)
+        log.op("reduce_scatter_tensor", 100, 10, "32.0 MB", 32 << 20)
+        log.op("all_reduce", 0, 1, "4.0 B", 4)
+    return log.text
+
+
+def deepspeed_table(rows: Sequence[tuple[str, str, int]], ranks: int = 16) -> str:
+    """The table of ``log_summary()``: operation, size and count of each row."""
+    header = (
+        "Comm. Op",
+        "Message Size",
+        "Count",
+        "Total Latency(ms)",
+        "Avg Latency(ms)",
+        "tput_avg (Gbps)",
+        "busbw_avg (Gbps)",
+    )
+    text, last = "".join(f"{one: <20}" for one in header) + "\n", ""
+    for name, size, count in rows:
+        text += f"{name}\n" if name != last else ""
+        last = name
+        algorithm = 0.4 if name == "broadcast" else 1468.06
+        bus = 0.4 if name == "broadcast" else algorithm * (ranks - 1) / ranks
+        cells = ("", size, count, f"{count * 9.69:.2f}", "9.69", f"{algorithm:.2f}", f"{bus:.2f}")
+        text += "".join(f"{one: <20}" for one in cells) + "\n"
+    return text
