@@ -29,6 +29,7 @@ LONGEST = 8 << 20  # bytes of one value: events and nodes have a few hundred
 MOST = 4 << 30  # bytes of a file, unpacked: a profile of a few steps has some hundred million
 DEEPEST = 64  # lists and objects within each other: a profiler's have about five
 _CHUNK = 64 << 10
+ALL, LINES = "*", "\n"  # instead of the name of a list, in `items`
 
 
 class Source(io.RawIOBase):
@@ -95,7 +96,10 @@ def head(path: Path) -> bytes:
 
 
 def items(path: Path, key: str) -> Iterator[dict[str, Any]]:
-    """The objects in the list ``key`` of the JSON object in ``path``, one at a time; whole numbers of any length are exact."""
+    """The objects in the list ``key`` of the JSON object in ``path``, one at a time; whole numbers of any length are exact.
+
+    With `ALL` as key: those of the list that the file is. With `LINES`: those that the file has one after the other.
+    """
     given = 0
     for use_float in (True, False):  # the faster way first; it has no numbers of more than 63 bits
         try:
@@ -114,7 +118,8 @@ class _LongNumberError(Exception):
 def _items(path: Path, key: str, use_float: bool) -> Iterator[dict[str, Any]]:
     with Source(path) as source:
         shallow = _Shallow(source)
-        found = ijson.items(shallow, f"{key}.item", use_float=use_float)
+        prefix = "" if key == LINES else "item" if key == ALL else f"{key}.item"
+        found = ijson.items(shallow, prefix, use_float=use_float, multiple_values=key == LINES)
         while True:
             try:
                 item = next(found)
@@ -124,11 +129,12 @@ def _items(path: Path, key: str, use_float: bool) -> Iterator[dict[str, Any]]:
                 reason = _reason(error)
                 if use_float and "integer overflow" in reason:
                     raise _LongNumberError from error
-                where = _broken_at(path, shallow.before)
+                where = _broken_at(path, shallow.before, key == LINES)
                 raise TraceError(f"{path} is not complete, valid JSON: {reason}, at byte {where:,}") from error
             source.progress()
             if not isinstance(item, dict):
-                raise TraceError(f"{path}: {key!r} has to hold objects, and one of its values is {brief(item)}")
+                what = "it" if key in (ALL, LINES) else repr(key)
+                raise TraceError(f"{path}: {what} has to hold objects, and one of its values is {brief(item)}")
             yield item if use_float else _with_floats(item)
 
 
@@ -148,9 +154,9 @@ def _with_floats(value: Any) -> Any:
     return [_with_floats(one) for one in value] if isinstance(value, list) else value
 
 
-def _broken_at(path: Path, valid: int) -> int:
+def _broken_at(path: Path, valid: int, multiple: bool) -> int:
     """The first byte at which the file is no JSON, unpacked and counted from 0; the first ``valid`` ones are."""
-    parser = ijson.basic_parse_coro(ijson.sendable_list(), use_float=False)
+    parser = ijson.basic_parse_coro(ijson.sendable_list(), use_float=False, multiple_values=multiple)
     at = 0
     with Source(path) as source:
         try:

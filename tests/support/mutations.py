@@ -388,6 +388,8 @@ def _values(draw: random.Random, raw: Any) -> bytes:
 
 RECORDS: dict[str, Callable[[], bytes]] = {
     "nccl_log": lambda: records.nccl_log().encode(),
+    "nccl_inspector": lambda: records.inspector().encode(),
+    "nccl_profiler": lambda: records.nccl_profiler().encode(),
     "deepspeed": lambda: records.deepspeed_log().encode(),
     "deepspeed_table": lambda: records.deepspeed_table(
         [("broadcast", "98.25 MB", 1), ("all_gather_into_tensor", "2.0 KB", 20), ("all_reduce", "1.5 GB", 40)]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 FLOAT = 7  # ncclFloat32
 
@@ -85,3 +87,80 @@ def deepspeed_table(rows: Sequence[tuple[str, str, int]], ranks: int = 16) -> st
         cells = ("", size, count, f"{count * 9.69:.2f}", "9.69", f"{algorithm:.2f}", f"{bus:.2f}")
         text += "".join(f"{one: <20}" for one in cells) + "\n"
     return text
+
+
+def inspected(
+    name: str, nbytes: int, start_us: int, took_us: int, *, sn: int = 0, comm: str = "0x7d3f", called: str = "DP", ranks: int = 8, rank: int = 2,
+    peer: int | None = None, verbose: bool = True, written_us: int | None = None,
+) -> str:  # fmt: skip
+    """An object of NCCL Inspector, times since the begin of the record."""
+    of, begin = "coll" if peer is None else "p2p", 1_748_030_000_000_000
+    perf: dict[str, Any] = {
+        of: name,
+        f"{of}_sn": sn,
+        f"{of}_msg_size_bytes": nbytes,
+        f"{of}_exec_time_us": took_us,
+        f"{of}_timing_source": "kernel_gpu",
+    }
+    perf |= {f"{of}_algobw_gbs": 1.5, f"{of}_busbw_gbs": 2.5} | ({} if peer is None else {"p2p_peer": peer})
+    if verbose:
+        channels = [
+            {
+                "channel_id": 0,
+                "kernel_start_ts": begin + start_us,
+                "kernel_stop_ts": begin + start_us + took_us,
+                "kernel_record_ts": 0,
+            }
+        ]
+        channels.append({**channels[0], "channel_id": 1, "kernel_start_ts": begin + start_us + 5})
+        perf["event_trace_ts"] = {
+            f"{of}_start_ts": begin + start_us - 40,
+            f"{of}_stop_ts": begin + start_us - 30,
+            "kernel_events": channels,
+        }
+    written = begin + (start_us + took_us if written_us is None else written_us)
+    header = {"id": comm, "comm_name": called, "rank": rank, "n_ranks": ranks, "nnodes": 1}
+    metadata = {
+        "inspector_output_format_version": "v4.0",
+        "dump_timestamp_us": written,
+        "hostname": "node1",
+        "pid": 812,
+    }
+    return json.dumps({"header": header, "metadata": metadata, f"{of}_perf": perf}) + "\n"
+
+
+def inspector(steps: int = 6, **fields: Any) -> str:
+    """60 ms, an all-reduce of 8 MB that takes 10 ms, 20 ms beside it and after it, one of 4 MB that takes 5 ms: 85 ms in all."""
+    text, now = "", 1000
+    for step in range(steps):
+        text += inspected("AllReduce", 8_000_000, now + 50_000, 10_000, sn=2 * step, **fields)
+        text += inspected("AllReduce", 4_000_000, now + 80_000, 5_000, sn=2 * step + 1, **fields)
+        now += 85_000
+    return text
+
+
+def profiled(name: str, count: int, start_us: float, took_us: float, *, comm: int = 1 << 63, peer: int | None = None, kernels: bool = True) -> str:  # fmt: skip
+    """The lines of NCCL's example profiler for one exchange."""
+    category, own = ("COLL", {"SeqNum": 0}) if peer is None else ("P2P", {"Peer": peer})
+    args = {**own, "CommHash": comm, "Rank": 0, "Count": count, "Datatype": "ncclFloat32", "nChannels": 1}
+    common: dict[str, Any] = {"id": 0, "pid": 812, "tid": 1}
+    events = [{"name": name, "cat": category, "ph": "b", **common, "ts": start_us - 30, "args": args}]
+    if kernels:
+        events.append({"name": "KernelCh", "cat": "GPU", "ph": "b", **common, "ts": start_us, "args": {"Channel": 0}})
+        events.append({"name": "KernelCh", "cat": "GPU", "ph": "e", **common, "ts": start_us + took_us})
+    events.append(
+        {"name": name, "cat": category, "ph": "e", **common, "ts": start_us + took_us + (7 if kernels else 0)}
+    )
+    api = f'{{"name": "{name}", "cat": "{category}_API", "ph": "b", "id": 0, "pid": 812, "tid": 1, "ts": 0.000000, "args": {{"count": {count}, "datatype": ncclFloat32, "Stream": 0x5020}}}},\n'
+    return api + "".join(json.dumps(event) + ",\n" for event in events)
+
+
+def nccl_profiler(steps: int = 6) -> str:
+    """The iteration of `inspector`, as the example profiler has it."""
+    text, now = "[\n", 1000.0
+    for _ in range(steps):
+        text += profiled("AllReduce", 2_000_000, now + 50_000, 10_000) + profiled(
+            "AllReduce", 1_000_000, now + 80_000, 5_000
+        )
+        now += 85_000
+    return text + "{}]\n"
