@@ -236,7 +236,10 @@ def _notes(spec: Spec, wanted: Sequence[Asked], hosts: Sequence[tuple[str, ...]]
         native = None if one.trace is None or one.job.trace is None else traces.load(one.job.trace).native_rate
         if one.trace is None or one.job.trace is None:
             continue
-        if (device := spec.computes_on) and any(op.by_work for op in traces.load(one.job.trace).all_operations):
+        own_device = None if one.trace.device is None else one.trace.device.device()
+        if (device := spec.computes_on or own_device) and any(
+            op.by_work for op in traces.load(one.job.trace).all_operations
+        ):
             found[f"{one.trace.name} computes its work on {device}"] = None
         if one.trace.ranks not in (None, one.workers):
             found[f"{one.trace.name} is of {one.trace.ranks} ranks, and {one.workers} workers replay it"] = None

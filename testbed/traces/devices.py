@@ -8,7 +8,9 @@ Chowdhery et al., PaLM, 2022).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
+
+import msgspec
 
 from testbed.core.errors import RequestError
 from testbed.core.text import decimal, quoted
@@ -71,6 +73,22 @@ class Device:
                 where="device",
             )
         return Duration(round(seconds * 1e9))
+
+
+class ComputesOn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The device that a trace is meant for: what its name says, and what is said instead."""
+
+    name: str | None = None
+    peak: Flops | None = None
+    mfu: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
+    memory: Bandwidth | None = None
+
+    def device(self) -> Device:
+        """Raises `RequestError` if this is none."""
+        found = device(self.name, self.peak, self.mfu, self.memory)
+        if found is None:
+            raise RequestError("names no device. Give a name, or peak and memory", where="device")
+        return found
 
 
 # Dense peak at 16 bits (BF16 or FP16 with FP32 sums; V100: FP16), and memory bandwidth, of the variant on an SXM or OAM module.

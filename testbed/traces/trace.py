@@ -39,7 +39,7 @@ from testbed.core.text import command, is_text, quoted, shown
 from testbed.core.units import Duration, Rate, Share, Size, UnitError, decoded
 from testbed.traces import collectives, matching
 from testbed.traces.cycles import Edge, longest_mean_s
-from testbed.traces.devices import Device
+from testbed.traces.devices import ComputesOn, Device
 from testbed.traces.matching import Matched
 from testbed.traces.operations import Groups, Kind, Operation, Placement, Role
 from testbed.traces.pipelining import EARLIER
@@ -95,6 +95,7 @@ class Trace(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     groups: Groups = {}  # process groups by name: lists of ranks
     roles: tuple[Role, ...] = ()
     placement: Placement | None = None
+    device: ComputesOn | None = None  # that turns its work into time unless a run names another one
 
     @cached_property
     def ranks(self) -> int | None:
@@ -192,10 +193,12 @@ class Trace(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
         return msgspec.structs.replace(self, operations=operations, roles=roles)
 
     def timed(self, device: Device | None) -> Trace:
-        """The same with work turned into time; raises `RequestError` if there is work and no device."""
+        """The same with work turned into time, by the trace's own device if no other one is given; raises `RequestError` if there is none."""
         work = next((op for op in self.all_operations if op.by_work), None)
         if work is None:
             return self
+        if device is None and self.device is not None:
+            device = self.device.device()
         if device is None:
             raise RequestError(
                 f"trace {quoted(self.name)}: {quoted(work.id)} has work and no duration. A device turns it into time: give --device a100, "
@@ -365,8 +368,13 @@ def _role(role: dict[str, Any]) -> str:
 
 
 def _check(trace: Trace) -> None:
-    if trace.version == VERSION and (trace.groups or trace.roles or trace.placement):
-        raise ValueError(f"groups, roles and placement need version {VERSION_2}")
+    if trace.version == VERSION and (trace.groups or trace.roles or trace.placement or trace.device):
+        raise ValueError(f"groups, roles, placement and device need version {VERSION_2}")
+    if trace.device is not None:
+        try:
+            trace.device.device()
+        except RequestError as error:
+            raise ValueError(f"device: {error}") from error
     if trace.operations and trace.roles:
         raise ValueError("operations are both at the top level and in roles. Move them into roles, or leave roles out")
     if not trace.all_operations:
