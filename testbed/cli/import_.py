@@ -1,4 +1,4 @@
-"""Make a trace from what a profiler wrote: the median of the profiled steps."""
+"""Make a trace from what a profiler wrote, the median of the profiled steps, or from a model's dimensions."""
 
 from __future__ import annotations
 
@@ -8,8 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
+import msgspec
+
+from testbed.core import options
+from testbed.core.options import Boolean, Integer, OneOf
 from testbed.core.text import decimal, plain, quoted
 from testbed.core.units import Duration, Rate, Size
+from testbed.traces import model_files, model_jobs
+from testbed.traces.layout import Layout
 from testbed.traces.trace import Kind, Operation, Trace, TraceError, save
 
 if TYPE_CHECKING:
@@ -17,13 +23,14 @@ if TYPE_CHECKING:
 
 _MOST_OFF = 0.05  # part by which a replay may differ from the profile without a warning
 _ITERATIONS = 6
+_OF_FILES = ("check", "format", "native_rate", "on", "bytes", "ranks", "iteration", "group", "only")
 _KINDS: dict[str, Kind] = {kind: kind for kind in get_args(Kind) if kind != "compute"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "files",
-        nargs="+",
+        nargs="*",
         type=Path,
         metavar="FILE",
         help="profile of one rank, one file for each rank, or their folder",
@@ -43,9 +50,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--check", action="store_true", help="replay the trace in isolation and compare it with the profile"
     )
     parser.add_argument("--format", help="format of the files, or ./mine.py (default: found from their contents)")
+    parser.add_argument(
+        "--model",
+        help=f"without FILE: model whose dimensions make the trace ({', '.join(model_files.names())}), or ./mine.toml; "
+        "with FILE: model that was trained, in words (default: the name)",
+    )
     missing = parser.add_argument_group("what the files lack")
     missing.add_argument("--name", help="name of the trace (default: OUT)")
-    missing.add_argument("--model", help="model that was trained, in words (default: the name)")
     missing.add_argument(
         "--native-rate", metavar="RATE", help="link rate at which the times were recorded (assumed: 10gbit)"
     )
@@ -68,6 +79,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="only this process group, by name or description (default: all that have several ranks)",
     )
+    layout = parser.add_argument_group("how a model is trained (without FILE)")
+    for one in options.declared(Layout):
+        layout.add_argument(
+            model_jobs.flag(one.name),
+            dest=f"layout_{one.name}",
+            metavar=_metavar(one.name),
+            help=one.meaning.replace("%", "%%"),
+        )
     chosen.add_argument("--only", metavar="KIND,…", help=f"only these kinds: {', '.join(_KINDS)}")
 
 
@@ -75,6 +94,15 @@ def run(parsed: argparse.Namespace) -> int:
     from testbed.traces import import_table, importing
 
     _check_output(parsed.output, parsed.force)
+    layout = {
+        name.removeprefix("layout_"): text
+        for name, text in vars(parsed).items()
+        if name.startswith("layout_") and text is not None
+    }
+    if not parsed.files:
+        return _from_model(parsed, layout)
+    if layout:
+        raise TraceError(f"{model_jobs.flag(next(iter(layout)))} is for a job made from a model. Leave it out, or FILE")
     request = importing.Request(
         group=parsed.group,
         sizes=tuple(Size.parse(text) for text in parsed.bytes.split(",")) if parsed.bytes else (),
@@ -103,6 +131,27 @@ def run(parsed: argparse.Namespace) -> int:
     if parsed.check:
         print(_check(imported, import_table.profiled(imported)))
     return 0
+
+
+def _from_model(parsed: argparse.Namespace, layout: dict[str, str]) -> int:
+    from testbed.traces import model_table
+
+    if parsed.model is None:
+        raise TraceError("nothing to import. Name a profile (FILE), or a model: --model llama-7b")
+    for name in _OF_FILES:
+        if getattr(parsed, name):
+            raise TraceError(f"{model_jobs.flag(name)} is for a profile, and none is named. Leave it out, or name FILE")
+    trace = model_jobs.build(parsed.model, **layout)
+    trace = msgspec.structs.replace(trace, name=parsed.name or parsed.output.stem)
+    save(trace, parsed.output)
+    print("\n".join(map(plain, [f"{parsed.output}: {trace.name}", *model_table.lines(trace)])))
+    return 0
+
+
+def _metavar(option: str) -> str:
+    kinds = {Integer: "N", OneOf: "WORD", Boolean: "on|off"}
+    (read,) = (one.read for one in options.declared(Layout) if one.name == option)
+    return kinds.get(type(read), option.upper())
 
 
 def _check_output(path: Path, force: bool) -> None:

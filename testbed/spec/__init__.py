@@ -232,7 +232,12 @@ def _check(spec: Spec) -> None:
         )
     for number, job in enumerate(jobs):
         if (job.workers or 0) > most.workers:
-            raise wrong(f"job.{number}.workers", f"{job.workers} is not between 2 and {most.workers}{reach}")
+            of_ranks = job.trace is not None and not job.read_trace().alike
+            fewer = ". Its trace has a worker for each rank. With fewer replicas (import --dp) the bytes of a rank hardly change"
+            raise wrong(
+                f"job.{number}.workers",
+                f"{job.workers} is not between 2 and {most.workers}{reach}{fewer if of_ranks else ''}",
+            )
         if job.cc is not None:
             with within(f"job.{number}.cc"):
                 catalogue.parse(job.cc)

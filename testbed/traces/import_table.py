@@ -182,10 +182,10 @@ def timing(operations: Sequence[Operation], sizes: dict[str | None, int], rate_b
         span = streams.carry(stream, ready, seconds)
         ends[op.id] = span[1]
         busy.append(span)
-    return Timing(max(ends.values(), default=0.0), _covered(busy))
+    return Timing(max(ends.values(), default=0.0), covered(busy))
 
 
-def _covered(spans: list[tuple[float, float]]) -> float:
+def covered(spans: list[tuple[float, float]]) -> float:
     total, until = 0.0, 0.0
     for start, end in sorted(spans):
         total += max(0.0, end - max(start, until))

@@ -23,7 +23,7 @@ def test_parameters_are_those_published() -> None:
     assert set(PARAMETERS) == set(model_jobs.names())
     for name, published in PARAMETERS.items():
         model = model_files.load(name)
-        found = (model_layers if isinstance(model, Transformer) else recommenders).parameters(model)  # type: ignore[arg-type]
+        found = (model_layers if isinstance(model, Transformer) else recommenders).parameters(model)
         assert found == pytest.approx(published, rel=0.01), name
     assert model_layers.parameters(transformer("llama-70b")) == 68_976_648_192
     assert model_layers.parameters(transformer("t5")) == 11_307_321_344
