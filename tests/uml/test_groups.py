@@ -14,6 +14,7 @@ from testbed.backends import uml
 from testbed.backends.progress import patience
 from testbed.core.runs import rundir
 from testbed.planning import plan
+from testbed.traces import model_jobs, trace
 from tests.support import runs
 from tests.support.group_traces import ACTIVATION, EXPERTS, GRADIENT, MICRO_BATCHES, PARTS, experts, pipeline
 
@@ -80,3 +81,53 @@ def test_a_mixture_of_experts(tmp_path: Path) -> None:
         ring += sum(PARTS) - PARTS[rank]  # scattering: all but its own
         expected[right] = expected.get(right, 0) + ring + 2 * 3 * 100_000
     check(run(tmp_path, experts()), expected)
+
+
+# Of a model with 4 layers of 128 numbers and 4 heads, 512 wide inside, 1000 words, 2 samples of 128 tokens: activations of a micro-batch.
+ACTIVATIONS = 2 * 128 * 128 * 2
+MODEL = """title = "tiny"
+layers = 4
+hidden = 128
+ffn = 512
+heads = 4
+vocabulary = 1000
+sequence = 128
+micro_batch_size = 2
+"""
+
+
+def of_model(folder: Path, more: str = "", **layout: Any) -> dict[str, Any]:
+    (folder / "tiny.toml").write_text(MODEL + more)
+    made = model_jobs.build(str(folder / "tiny.toml"), micro_batches=2, peak="1tflops", memory="1tb/s", **layout)
+    trace.save(made, folder / "made.json")
+    content: dict[str, Any] = json.loads((folder / "made.json").read_text())
+    return content
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_model_in_two_by_two_by_two_ranks(tmp_path: Path, inside: bool) -> None:
+    """A ring of two sends the whole tensor. A stage has two layers of two micro-batches."""
+    content = of_model(tmp_path, tp=2, pp=2, dp=2)
+    layers = 2 * ((4 * 128 * 128 + 2 * 128 * 512) // 2 + 2 * 128)
+    expected = dict[tuple[int, int], int]()
+    for pair, parameters in (
+        ((0, 2), layers + 500 * 128), ((1, 3), layers + 500 * 128), ((4, 6), layers + 501 * 128), ((5, 7), layers + 501 * 128),
+    ):  # fmt: skip
+        expected |= dict.fromkeys((pair, pair[::-1]), 2 * parameters)
+    for pair in ((0, 4), (1, 5), (2, 6), (3, 7)):
+        expected |= dict.fromkeys((pair, pair[::-1]), 2 * ACTIVATIONS)
+    if not inside:
+        del content["placement"]
+        for pair in ((0, 1), (2, 3), (4, 5), (6, 7)):
+            expected |= dict.fromkeys((pair, pair[::-1]), 2 * (2 * 4 + 1) * ACTIVATIONS)
+    check(run(tmp_path, content), expected)
+
+
+def test_a_model_with_experts(tmp_path: Path) -> None:
+    """Four all-to-alls of a layer and micro-batch, each of two experts for each token; all else by a ring of four."""
+    content = of_model(tmp_path, "experts = 4\nexperts_per_token = 2\n", ep=4, dp=4)
+    parameters = 4 * (4 * 128 * 128 + 4 * 128 + 2 * 128) + 2 * 1000 * 128 + 128
+    expected = {(a, b): 4 * 4 * 2 * 2 * ACTIVATIONS // 4 for a in range(4) for b in range(4) if a != b}
+    for rank in range(4):
+        expected[rank, (rank + 1) % 4] += 2 * parameters * 2 * 3 // 4
+    check(run(tmp_path, content), expected)
