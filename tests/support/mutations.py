@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.support import records
+from tests.support import goal, records
 from tests.support.paths import ROOT
 from tests.support.simai_workloads import workload
 from tests.support.stage_traces import stage
@@ -137,6 +137,38 @@ def _of_log(*names: str) -> Callable[[random.Random, Path], list[str]]:
         return ["schedule", str(path), "--servers", "8", "--gpus", "8", "--scheduler", "fifo", "--json"]
 
     return log
+
+
+def schedule(draw: random.Random, folder: Path) -> list[str]:
+    """An import of a mutated GOAL schedule: words replaced, lines lost, twice or cut, and at times bytes changed."""
+    text = draw.choice((goal.training(), goal.training(4, 1), goal.training(2, 3))).text()
+    lines = text.splitlines(keepends=True)
+    for _ in range(draw.randint(1, 3)):
+        place = draw.randrange(len(lines))
+        words = lines[place].split(" ")
+        change = draw.randrange(5)
+        if change <= 1:
+            words[draw.randrange(len(words))] = draw.choice((*VALUES, *map(str, NUMBERS), *draw.choice(lines).split()))
+            lines[place] = " ".join(words).rstrip("\n") + "\n"
+        elif change == 2 and len(lines) > 1:
+            del lines[place]
+        elif change == 3:
+            lines.insert(place, draw.choice(lines))
+        else:
+            lines[place] = lines[place][: draw.randrange(len(lines[place]) + 1)]
+    content = "".join(lines).encode()
+    path = folder / "mutated.goal"
+    path.write_bytes(_bytes(draw, content) if draw.random() < 0.2 else content)
+    words = ["import", str(path), "-o", str(folder / "out.json"), "--force"]
+    for flag, values in (
+        ("--group", ("group1", "dp")),
+        ("--only", ("all_reduce", "send,recv")),
+        ("--native-rate", ("20gbit",)),
+        ("--check", ()),
+    ):
+        if draw.random() < 0.1:
+            words += [flag, *([draw.choice(values)] if values else [])]
+    return words
 
 
 def _json(draw: random.Random, text: str) -> bytes:
@@ -447,4 +479,5 @@ KINDS: dict[str, Callable[[random.Random, Path], list[str]]] = {
     "traced": _of_log("traces.csv"),
     "work": work,
     "simai": simai,
+    "goal": schedule,
 }

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import mutations
 from tests.support.paths import ROOT
 
 SHORT = {
+    **dict.fromkeys(mutations.RECORDS, 100),
     "command_line": 60,
     "job_list": 60,
     "profile": 150,
@@ -21,17 +23,9 @@ SHORT = {
     "traced": 50,
     "work": 100,
     "simai": 100,
+    "goal": 100,
 }
-LONG = {
-    "command_line": 5000,
-    "job_list": 2000,
-    "profile": 2000,
-    "acme": 2000,
-    "slurm": 2000,
-    "traced": 2000,
-    "work": 2000,
-    "simai": 2000,
-}
+LONG = {**dict.fromkeys(SHORT, 2000), "command_line": 5000}
 
 
 def driven(kind: str, count: int, folder: Path) -> tuple[list[dict[str, object]], dict[str, object]]:
