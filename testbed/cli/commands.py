@@ -70,6 +70,11 @@ COMMANDS = {
         ("--scheduler list", "jobs.csv --servers 20 --gpus 4,8", "jobs.csv --scheduler sjf_bco random --on flow"),
         codes={EXIT_FAILED: "a run of --emulate failed", **MACHINE},
     ),
+    "advise": Command(
+        "experiments", "compute what would help jobs that share a network, and why",
+        ("gpt2 bert-base --rate 100gbit", "500ms/28MB 300ms/28MB --rate 500mbit --json", "gpt2 --rates 50gbit,100gbit,400gbit --html advice.html"),
+        codes=RUN,
+    ),
     "calibrate": Command(
         "experiments", "fit the contention model of job schedules to runs", ("--quick --dry-run", "--system reno mltcp_reno --seeds 3"),
         "schedule.calibrate", {EXIT_FAILED: "a run failed", **MACHINE},

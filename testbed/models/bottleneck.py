@@ -96,6 +96,17 @@ def needs(run: Run, periods_s: pd.Series[float]) -> dict[str, float]:
     }
 
 
+def busy_s(run: Run) -> dict[int, float]:
+    """By job the time that its bytes take on the bottleneck where they take longest, in one iteration; empty if unknown."""
+    found = dict[int, float]()
+    wire, per_iteration = 1 / payload_share(run.plan.link.mtu), _bytes_per_iteration(run)
+    for name, flows in (crossings(run) or {}).items():
+        for job in {job for job, _, _ in flows}:
+            own = sum(per_iteration[flow] for flow in sorted(flows) if flow[0] == job)
+            found[job] = max(found.get(job, 0.0), own * wire * 8 / rate_bps(run, name))
+    return found
+
+
 def _bytes_per_iteration(run: Run) -> dict[Flow, float]:
     """Payload of each flow in one iteration of its job, on average."""
     times = run.times

@@ -15,6 +15,7 @@ from testbed.core.runs.findings import (
     Finding,
     Interleaved,
     InterleavingUnknown,
+    MostlyHidden,
     NoCauseKnown,
     NoCoordination,
     NoSharedLink,
@@ -34,6 +35,7 @@ from testbed.core.runs.summary import Result
 
 ENOUGH = 10  # iterations with MLTCP active, before it is compared
 FEWEST_FRAMES = 3.0  # of threshold for each flow (docs/hosts.md)
+HIDDEN = 0.5  # of communication: where less is exposed, a delay rarely moves the next iteration
 FEWEST_TIMEOUTS = 0.01  # of iterations: with fewer a timeout explains no difference of 2 %
 FEWEST_LOSSES = 1e-5  # of packets: one in a window of tens of thousands
 
@@ -122,20 +124,29 @@ def _reasons(row: Result, base: Result, demand: Demand, waits: Waits) -> Iterato
     yield from demand.overloads
     yield from _periods(demand)
     yield from _little_to_gain(base, demand)
-    if _windows(row) and demand.frames is not None and demand.frames.per_flow < FEWEST_FRAMES:
+    if divides_windows(row) and demand.frames is not None and demand.frames.per_flow < FEWEST_FRAMES:
         yield demand.frames
     if demand.random_loss >= FEWEST_LOSSES:
         yield RandomLoss(demand.random_loss)
     share = waits.timeouts / (row.iterations * row.jobs * len(row.seeds))
     if share >= FEWEST_TIMEOUTS:
         yield Timeouts(waits.timeouts, waits.rto_min_s, share)
+    if _knows_phases(row) and demand.exposed_s and sum(demand.exposed_s) < HIDDEN * sum(demand.phases_s):
+        yield MostlyHidden(demand.phases_s, demand.exposed_s)
     if row.role == base.role == "baseline":
         yield NoCoordination(row.system, base.system)
+    if divides_windows(row) and demand.acks is not None:
+        yield demand.acks
 
 
-def _windows(row: Result) -> bool:
+def divides_windows(row: Result) -> bool:
     """Whether MLTCP divides windows in it, which takes a queue of some frames."""
     return any(job.learns and job.windowed for job in row.per_job)
+
+
+def _knows_phases(row: Result) -> bool:
+    """Whether MLTCP runs in it, which moves phases apart by what they delay each other."""
+    return any(job.learns for job in row.per_job)
 
 
 def _periods(demand: Demand) -> Iterator[Periods]:

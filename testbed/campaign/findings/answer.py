@@ -16,6 +16,7 @@ from testbed.core.runs.findings import (
     Finding,
     Interleaved,
     InterleavingUnknown,
+    MostlyHidden,
     NoCauseKnown,
     NoCoordination,
     NoSharedLink,
@@ -25,6 +26,7 @@ from testbed.core.runs.findings import (
     Periods,
     RandomLoss,
     Reason,
+    SharedAcks,
     SmallShare,
     Timeouts,
     TooShort,
@@ -144,6 +146,11 @@ def reason(found: Reason) -> str:
             return f"The jobs communicate so little that full overlap costs {most - 1:.1%} at most."
         case AtIdeal(system=system, ratio=ratio):
             return f"{name(system)} is at the ideal already ({ratio:.3f}×)."
+        case MostlyHidden():
+            return (
+                f"Of the communication ({_time(sum(found.phases_s))} of all jobs) {_time(sum(found.exposed_s))} are not hidden behind "
+                "computing, so that a delay rarely moves the next iteration."
+            )
         case BaseInterleaves(system=system, at=at):
             return f"{name(system)} interleaves, too (from iteration {decimal(at, 6)})."
         case FewFrames():
@@ -152,6 +159,8 @@ def reason(found: Reason) -> str:
                 f"{arrow(found.link)} has {decimal(found.per_flow, 2)} frames of {kind} per flow ({decimal(found.frames, 3)} frames, "
                 f"{count(found.flows, 'flow')}). Below 3 every window is at its minimum."
             )
+        case SharedAcks(link=link):
+            return f"{arrow(link)} carries data both ways, and ACKs wait in the same queue, which varies their delay."
         case Timeouts():
             times = count(found.count, "retransmission timeout")
             return f"TCP waited for {times} of {_time(found.least_s)} or more."

@@ -43,6 +43,13 @@ class SmallShare(msgspec.Struct, tag_field="finding", tag="small share", frozen=
     most: float  # iteration time ÷ ideal if all phases overlap in full
 
 
+class MostlyHidden(msgspec.Struct, tag_field="finding", tag="mostly hidden", frozen=True):
+    """Most communication takes place beside computing, so that a delay of it rarely delays the next iteration."""
+
+    phases_s: tuple[float, ...]  # by job
+    exposed_s: tuple[float, ...]  # of them, when nothing is computed
+
+
 class AtIdeal(msgspec.Struct, tag_field="finding", tag="at ideal", frozen=True):
     """The baseline's last iterations take the ideal time already."""
 
@@ -69,6 +76,12 @@ class FewFrames(msgspec.Struct, tag_field="finding", tag="few frames", frozen=Tr
     def per_flow(self) -> float:
         """Frames for each flow."""
         return self.frames / self.flows
+
+
+class SharedAcks(msgspec.Struct, tag_field="finding", tag="shared ACKs", frozen=True):
+    """A bottleneck carries data both ways, so that ACKs wait in the queue of the data that goes their way."""
+
+    link: str  # one of its directions
 
 
 class Timeouts(msgspec.Struct, tag_field="finding", tag="timeouts", frozen=True):
@@ -103,8 +116,10 @@ Reason = (
     | NoSharedLink
     | SmallShare
     | AtIdeal
+    | MostlyHidden
     | BaseInterleaves
     | FewFrames
+    | SharedAcks
     | Timeouts
     | RandomLoss
     | NoCoordination

@@ -22,10 +22,12 @@ from testbed.core.runs.findings import (
     Delivered,
     FewFrames,
     Finding,
+    MostlyHidden,
     NoCauseKnown,
     OfferedLoad,
     OneJob,
     Periods,
+    SharedAcks,
     Timeouts,
     TooShort,
     Uneven,
@@ -45,7 +47,7 @@ def test_names_are_written_as_people_do(system: str, written: str) -> None:
     assert answer.name(system) == written
 
 
-REASONS = (OneJob(), OfferedLoad("s1-s2", 5e8, 1.25), Periods((1.0, 0.6), None, 0.4), FewFrames("s1-s2", "ecn", 40, 32), Timeouts(3, 0.2, 0.05),
+REASONS = (OneJob(), MostlyHidden((0.4, 0.4), (0.1, 0.1)), SharedAcks("s1-s2"), OfferedLoad("s1-s2", 5e8, 1.25), Periods((1.0, 0.6), None, 0.4), FewFrames("s1-s2", "ecn", 40, 32), Timeouts(3, 0.2, 0.05),
            AtIdeal("reno", 1.001), NoCauseKnown())  # fmt: skip
 FINDINGS: tuple[Finding, ...] = (
     Compared("faster", "reno", 1.3, (1.2, 1.4), 3), Compared("slower", "reno", 0.9, None, 1, (NoCauseKnown(),)),

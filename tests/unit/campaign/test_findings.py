@@ -28,6 +28,7 @@ from testbed.core.runs.findings import (
     Finding,
     Interleaved,
     InterleavingUnknown,
+    MostlyHidden,
     NoCauseKnown,
     NoCoordination,
     NoSharedLink,
@@ -38,6 +39,7 @@ from testbed.core.runs.findings import (
     Periods,
     RandomLoss,
     Reason,
+    SharedAcks,
     SmallShare,
     Timeouts,
     TooShort,
@@ -117,6 +119,13 @@ FEW = FewFrames("s1-s2", "ecn", 40.0, 32)
         (Demand(), Waits(), row("reno", last10_mean_s=1.01), AtIdeal("reno", 1.01)),
         (Demand(), Waits(), row("reno", interleaved_at=7), BaseInterleaves("reno", 7)),
         (Demand(periods_s=(1.0, 1.0), phases_s=(0.01, 0.01)), Waits(), BASE, SmallShare(1.01)),
+        (
+            Demand(periods_s=(1.0, 1.0), phases_s=(0.4, 0.4), exposed_s=(0.1, 0.1)),
+            Waits(),
+            BASE,
+            MostlyHidden((0.4, 0.4), (0.1, 0.1)),
+        ),
+        (Demand(acks=SharedAcks("s1-s2")), Waits(), BASE, SharedAcks("s1-s2")),
         (Demand(), Waits(), BASE, NoCauseKnown()),
     ],
     ids=lambda value: type(value).__name__,
@@ -130,7 +139,7 @@ def test_each_reason_is_found(asked: Demand, waits: Waits, base: Result, reason:
     [
         (Demand(loads=(OfferedLoad("s1-s2", 5e8, 1.0),)), Waits()), (Demand(periods_s=(1.0, 0.5), phases_s=(0.25, 0.25)), Waits()),
         (Demand(periods_s=(1.0, 1.01), phases_s=(0.5, 0.5)), Waits()), (Demand(frames=FewFrames("s1-s2", "ecn", 40, 8)), Waits()),
-        (Demand(shares_link=True), Waits(1, 0.2)),
+        (Demand(shares_link=True), Waits(1, 0.2)), (Demand(periods_s=(1.0, 1.0), phases_s=(0.4, 0.4), exposed_s=(0.3, 0.3)), Waits()),
     ],
 )  # fmt: skip
 def test_what_is_all_right_is_no_reason(asked: Demand, waits: Waits) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
 from html.parser import HTMLParser
 from math import inf
 from pathlib import Path
@@ -28,7 +27,7 @@ from testbed.report.finding import VERDICTS, Finding
 from testbed.report.study import ids, load_study
 from testbed.spec import sweep
 from tests.support import fluid_runs, manifests
-from tests.support.processes import HANG_S
+from tests.support.browser import BROWSER, PHONE, looked_at
 from tests.support.runs import one_plan
 
 ROOT = Path(__file__).parents[3]
@@ -161,16 +160,6 @@ def test_abstracts_and_boundaries_are_told_by_what_is_there(results: Path, repor
     assert f"not measured: {mlt_loss.STAYS} (not in this report)" in told
 
 
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-PHONE = 390
-POLICY = (
-    """<meta http-equiv="Content-Security-Policy" content="default-src data: 'unsafe-inline'">"""  # else a complaint
-)
-LOOK = """<script>addEventListener("load", () => parent.postMessage([innerWidth, document.documentElement.scrollWidth], "*"))</script>"""
-FRAME = f"""<iframe src="page.html" style="width: {PHONE}px; height: 844px"></iframe>
-<script>onmessage = heard => document.title = JSON.stringify(heard.data)</script>"""  # no window is as narrow as a phone
-
-
 def test_how_many_runs_were_repeated_is_told(reported: Path) -> None:
     said = "| repeated, and compared | 30 of 60 runs, on whoever was free: 30 of them byte-identical |"
     assert said in reported.with_suffix(".md").read_text()
@@ -205,20 +194,6 @@ def test_a_number_that_never_came_is_kept(tmp_path: Path) -> None:
     chapters.keep(chapters.make_chapter(section, tmp_path, tmp_path), tmp_path)
     kept = chapters.kept("curves", tmp_path)
     assert kept and (kept.claims[0].value, kept.claims[0].ends) == (inf, (3.0, inf))
-
-
-def looked_at(page: str, folder: Path) -> tuple[list[int], list[str]]:
-    """A page on a phone: the window's width and the document's, and what the console says (of anything loaded, too)."""
-    (folder / "page.html").write_text(page.replace("<head>", f"<head>{POLICY}", 1) + LOOK)
-    (folder / "frame.html").write_text(FRAME)
-    done = subprocess.run(
-        [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--hide-scrollbars",
-         "--virtual-time-budget=5000", f"--user-data-dir={folder / 'profile'}", "--dump-dom", (folder / "frame.html").as_uri()],
-        capture_output=True, text=True, check=True, timeout=HANG_S,
-    )  # fmt: skip
-    found = re.search(r"<title>(\[.*?\])</title>", done.stdout)
-    assert found, done.stderr
-    return json.loads(found[1]), [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no chromium here: make browser")

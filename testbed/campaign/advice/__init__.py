@@ -1,0 +1,227 @@
+"""``mltcp advise``: what would help jobs that share a network, and why; computed by the flow simulator.
+
+Each option is an experiment of its own (`measuring`), compared with the baseline by `testbed.campaign.summary`. The reasons are
+those of `testbed.campaign.findings`; the interval is that of the seeds, widened by the simulator's measured error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from testbed.campaign import findings
+from testbed.campaign.advice import wording
+from testbed.campaign.advice.document import Advice, Emulated, JobTimes, Kind, LeftOut, Option
+from testbed.campaign.advice.measuring import Emulations, Setting, Simulated, Tell
+from testbed.campaign.findings import demand
+from testbed.campaign.findings.demand import Demand
+from testbed.campaign.summary import summarise
+from testbed.core import system_text
+from testbed.core.errors import TestbedError
+from testbed.core.runs.findings import Compared, NoCauseKnown, NoCoordination, Outcome, Reason
+from testbed.core.runs.load import Experiment
+from testbed.core.runs.summary import Result
+from testbed.core.units import Rate
+from testbed.models.flow_error import GainError, gain_error
+from testbed.models.statistics import Interval
+
+RANGE = "I23"
+USUAL_SYSTEMS = ("reno", "mltcp_reno", "cassini", "priority")
+SPREAD, PACKED = "spread", "packed"
+TOP = 2  # options that are emulated
+
+
+@dataclass(frozen=True)
+class Question:
+    """Jobs and a network (``fields``, as `testbed.spec` takes them), and what is compared."""
+
+    fields: dict[str, Any]
+    systems: tuple[str, ...]  # the baseline first
+    rate: Rate
+    faster: tuple[Rate, ...]
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """An option, what it came to, and the baseline's."""
+
+    kind: Kind
+    label: str
+    setting: Setting
+    experiment: Experiment
+    result: Result
+    demand: Demand
+
+
+def answer(question: Question, bench: Simulated, tell: Tell = lambda _: None) -> Advice:
+    """The answer by the flow simulator; raises `RequestError` if the baseline cannot be had."""
+    if "sample_interval" not in bench.fields:
+        bench.size(_baseline(question))
+    found, left_out = _compare(question, bench, tell)
+    base, *others = found
+    options = [_own(base), *(_option(each, base) for each in others)]
+    plan = base.experiment.runs[0].plan
+    best = _best(options, placed="topo" in question.fields)
+    return Advice(
+        rate=question.rate.exact,
+        topo=",".join([plan.topology, *map(str, plan.topology_args)]),
+        iterations=base.result.iterations,
+        seeds=len(base.result.seeds),
+        jobs=tuple(_jobs(found)),
+        options=tuple(options),
+        helps=best is not options[0],
+        best=best.system,
+        reason=wording.conclusion(options, best),
+        confidence=wording.confidence_of(options, best),
+        left_out=left_out,
+        notes=plan.notes,
+        assumptions=plan.assumptions,
+    )
+
+
+def emulate(question: Question, advice: Advice, bench: Emulations, tell: Tell = lambda _: None) -> Advice:
+    """With the gains of the best options in virtual time beside those that were computed; raises what a failed run raised."""
+    settings = {label: setting for _, label, setting in _settings(question)}
+    changed = sorted((one for one in advice.options if one.kind != "baseline"), key=lambda one: -one.gain_mean)
+    measured: dict[str, Emulated] = {}
+    tell(f"emulating {wording.title(advice.baseline)}")
+    base = bench.carry_out(_baseline(question))
+    for option in changed[:TOP]:
+        tell(f"emulating {wording.title(option)}")
+        run = bench.carry_out(settings[option.system])
+        summary = summarise(base, run)
+        result = summary.results[-1]
+        low, high = result.speedup_mean_ci95 or (None, None)
+        measured[option.system] = Emulated(
+            gain_mean=result.speedup_mean,
+            low=low,
+            high=high,
+            difference=option.gain_mean / result.speedup_mean - 1,
+            verdict=summary.verdict,
+            folder=str(run.path),
+        )
+    options = tuple(msgspec.structs.replace(one, emulated=measured.get(one.system)) for one in advice.options)
+    return msgspec.structs.replace(advice, options=options)
+
+
+def _baseline(question: Question) -> Setting:
+    return Setting(question.systems[0], SPREAD, question.rate)
+
+
+def _settings(question: Question) -> Iterator[tuple[Kind, str, Setting]]:
+    """Every option, the baseline first."""
+    base = question.systems[0]
+    yield "baseline", base, _baseline(question)
+    for system in question.systems[1:]:
+        yield "system", system, Setting(system, SPREAD, question.rate)
+    yield "placement", PACKED, Setting(base, PACKED, question.rate)
+    for rate in question.faster:
+        yield "network", rate.exact, Setting(base, SPREAD, rate)
+
+
+def _compare(question: Question, bench: Simulated, tell: Tell) -> tuple[list[_Compared], tuple[LeftOut, ...]]:
+    """Every option that these jobs can have, the baseline first, and the others."""
+    carried, left_out = list[tuple[Kind, str, Setting, Experiment]](), list[LeftOut]()
+    for kind, label, setting in _settings(question):
+        tell(f"computing {label}")
+        try:
+            experiment = bench.carry_out(setting, "auto" if kind in ("baseline", "system") else "none")
+        except TestbedError as error:
+            if kind == "baseline":
+                raise
+            left_out.append(LeftOut(label, str(error)))
+            continue
+        carried.append((kind, label, setting, experiment))
+    summary = summarise(*(experiment for *_, experiment in carried))
+    found = [
+        _Compared(*each, result, demand.compute_demand(each[-1]))
+        for each, result in zip(carried, summary.results, strict=True)
+    ]
+    return found, tuple(left_out)
+
+
+def _own(base: _Compared) -> Option:
+    """The baseline as an option: what is to be done if nothing helps."""
+    return Option(
+        system=base.label, kind="baseline", gain_mean=1.0, low=1.0, high=1.0, gain_last10=1.0, outcome="no difference",
+        reason=wording.shared(base.result), reasons=(), confidence="", validated=_outside(base.experiment) is None,
+    )  # fmt: skip
+
+
+def _option(each: _Compared, base: _Compared) -> Option:
+    outside = _outside(each.experiment) or _outside(base.experiment)
+    error = gain_error(_plain_name(each), inside=outside is None)
+    outcome, reasons = _outcome(each, base)
+    low, high = _interval(each.result, error)
+    return Option(
+        system=each.label,
+        kind=each.kind,
+        gain_mean=each.result.speedup_mean,
+        low=low,
+        high=high,
+        gain_last10=base.result.last10_mean_s / each.result.last10_mean_s,
+        outcome=outcome,
+        reason=wording.reason(each.kind, outcome, reasons, each.result, base.result, each.demand, base.demand),
+        reasons=reasons,
+        confidence=wording.confidence(error, outside),
+        validated=outside is None,
+    )
+
+
+def _plain_name(each: _Compared) -> str:
+    return system_text.name_of(each.setting.system)
+
+
+def _interval(result: Result, error: GainError) -> Interval:
+    low, high = result.speedup_mean_ci95 or (result.speedup_mean,) * 2
+    return low / (1 + error.worst), high * (1 + error.worst)
+
+
+def _outcome(each: _Compared, base: _Compared) -> tuple[Outcome, tuple[Reason, ...]]:
+    """How it compares with the baseline, and why it gains nothing if it does not."""
+    stated = next((found for found in each.result.findings if isinstance(found, Compared)), None)
+    if stated is None:  # too short for a comparison, or of an invalid run
+        return "inconclusive", (NoCauseKnown(),)
+    reasons = tuple(reason for reason in stated.reasons if not isinstance(reason, NoCoordination))
+    unknown = not reasons or any(isinstance(reason, NoCauseKnown) for reason in reasons)
+    if stated.outcome == "faster" or not unknown:
+        return stated.outcome, reasons if stated.outcome != "faster" else ()
+    acks = demand.shared_acks(base.experiment.runs[0]) if findings.divides_windows(each.result) else None
+    return stated.outcome, (acks,) if acks is not None else (NoCauseKnown(),)
+
+
+def _outside(experiment: Experiment) -> str | None:
+    """Why the simulator was not compared with the kernel for these runs; None: it was."""
+    for run in experiment.runs:
+        for row in run.verdict.invariants:
+            if row.id == RANGE and row.status not in ("ok", "not applicable"):
+                return row.note or row.name
+    return None
+
+
+def _best(options: Sequence[Option], *, placed: bool) -> Option:
+    """The option on this network that gains most; the baseline if none is faster.
+
+    Another placement counts only where the cluster is known (``placed``): else the jobs are said to share one link.
+    """
+    kinds = {"system", "placement"} if placed else {"system"}
+    free = [one for one in options if one.kind in kinds and one.outcome == "faster"]
+    return max(free, key=lambda one: one.gain_mean, default=options[0])
+
+
+def _jobs(found: Sequence[_Compared]) -> Iterator[JobTimes]:
+    base, *others = found
+    for number, job in enumerate(base.result.per_job):
+        alone_s = job.isolated_s if job.isolated_s is not None else job.ideal_s
+        assert alone_s is not None  # no real program comes here
+        yield JobTimes(
+            job=job.job,
+            trace=job.trace,
+            workers=job.workers,
+            alone_s=alone_s,
+            shared_s=job.mean_s,
+            with_s={each.label: each.result.per_job[number].mean_s for each in others},
+        )

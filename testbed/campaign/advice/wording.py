@@ -1,0 +1,160 @@
+"""An answer in words: why an option helps or does not, how sure that is, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from testbed.campaign.advice.document import Kind, Option
+from testbed.campaign.findings import answer
+from testbed.campaign.findings.demand import ALIKE, Demand
+from testbed.core.runs.findings import AtIdeal, Interleaved, NoCauseKnown, NoSharedLink, Outcome, Reason, SmallShare
+from testbed.core.runs.summary import Result
+from testbed.core.text import count, decimal
+from testbed.core.units import Rate
+from testbed.models.flow_error import GainError
+
+OUTSIDE = "outside the validated range"
+
+
+def title(option: Option) -> str:
+    """What people call it."""
+    match option.kind:
+        case "placement":
+            return f"placement {option.system}"
+        case "network":
+            return str(Rate.parse(option.system))
+        case _:
+            return answer.name(option.system)
+
+
+def shared(base: Result) -> str:
+    """What sharing costs the jobs as they are."""
+    if not base.ideal_s:
+        return ""
+    return f"Sharing takes {base.mean_s / base.ideal_s:.2f} times the time in isolation."
+
+
+def reason(
+    kind: Kind, outcome: Outcome, reasons: Sequence[Reason], row: Result, base: Result, asked: Demand, before: Demand
+) -> str:
+    """Why an option gains, or why not."""
+    if outcome == "faster":
+        return _gains(kind, row, base, asked, before)
+    if kind in ("placement", "network"):
+        return _no_gain(kind, row, base, before)
+    return " ".join(map(answer.reason, reasons))
+
+
+def _gains(kind: Kind, row: Result, base: Result, asked: Demand, before: Demand) -> str:
+    if kind == "network" and asked.phases_s and before.phases_s:
+        return (
+            f"The jobs communicate for {_times(asked.phases_s)} of an iteration instead of {_times(before.phases_s)}."
+        )
+    if kind == "placement" and asked.shares_link is False:
+        return f"With the workers of each job close together: {_lower(answer.reason(NoSharedLink()))}"
+    interleaves = next((stated for stated in row.findings if isinstance(stated, Interleaved)), None)
+    ratios = _ratios(row, base)
+    if interleaves is None or interleaves.at is None:
+        return f"The communication phases overlap less. {ratios}"
+    fits = ""
+    if (
+        before.phases_s
+        and len({round(period, 9) for period in before.periods_s}) == 1
+        and sum(before.phases_s) <= before.periods_s[0]
+    ):
+        fits = f"The phases ({_times(before.phases_s)} each) fit in the iteration ({_time(before.periods_s[0])}). "
+    return f"{fits}They interleave from iteration {decimal(interleaves.at, 6)}. {ratios}"
+
+
+def _ratios(row: Result, base: Result) -> str:
+    if not (row.ideal_s and base.ideal_s):
+        return ""
+    return (
+        f"The last iterations take {row.last10_mean_s / row.ideal_s:.2f} times the ideal instead of "
+        f"{base.last10_mean_s / base.ideal_s:.2f}."
+    )
+
+
+def _no_gain(kind: Kind, row: Result, base: Result, before: Demand) -> str:
+    """Another placement or network gains nothing where little is lost to sharing, or the same links are shared."""
+    if before.shares_link is False and kind == "placement":
+        return answer.reason(NoSharedLink())
+    if kind == "placement" and base.ideal_s and base.last10_mean_s <= base.ideal_s * (1 + ALIKE):
+        return answer.reason(AtIdeal(base.system, base.last10_mean_s / base.ideal_s))
+    if kind == "network" and before.phases_s:
+        share = sum(before.phases_s) / sum(before.periods_s)
+        if share <= ALIKE:
+            return f"The jobs communicate for {share:.1%} of their iterations."
+    most = max(
+        (
+            1 + (sum(before.phases_s) - phase) / period
+            for phase, period in zip(before.phases_s, before.periods_s, strict=False)
+        ),
+        default=None,
+    )
+    if most is not None and most <= 1 + ALIKE:
+        return answer.reason(SmallShare(most))
+    if kind == "placement" and row.ideal_s and base.ideal_s:
+        return f"The jobs still share links there. {_ratios(row, base)}"
+    return answer.reason(NoCauseKnown())
+
+
+def confidence(error: GainError, outside: str | None) -> str:
+    """How far the simulator was off, and for which runs that is known."""
+    if outside is None:
+        return f"validated: within {error.worst:.1%} of emulation in {count(error.mixes, 'mix', 'mixes')}"
+    return f"{OUTSIDE} ({outside}): up to {error.worst:.0%} off emulation in {count(error.mixes, 'mix', 'mixes')}"
+
+
+def confidence_of(options: Sequence[Option], best: Option) -> str:
+    """How sure the answer is: that of the best option, or of the first one if nothing helps."""
+    chosen = best if best.kind != "baseline" or len(options) == 1 else options[1]
+    return chosen.confidence
+
+
+def conclusion(options: Sequence[Option], best: Option) -> str:
+    """What to do, and why; a sentence or two for each option."""
+    told = [f"{name}: {text}" for name, text in others(options, best)]
+    return " ".join(" ".join([headline(options[0], best), *told]).split())
+
+
+def headline(base: Option, best: Option) -> str:
+    """The best option, and why it is."""
+    if best.kind == "baseline":
+        return f"Nothing on this network is faster than {title(base)}. {base.reason}"
+    gain = f"{best.gain_mean:.2f}× as fast as {title(base)} ({best.low:.2f}–{best.high:.2f})"
+    return f"{_capital(title(best))} helps most: {gain}. {best.reason}"
+
+
+def others(options: Sequence[Option], best: Option) -> Iterator[tuple[str, str]]:
+    """The name of each other option, and what it gains and why; faster networks last."""
+    said = {best.reason}
+    for one in sorted(options[1:], key=lambda one: (one.kind == "network", -one.gain_mean)):
+        if one is not best:
+            told = one.reason if one.reason not in said else "For the same reason."
+            yield _capital(title(one)), f"{_verb(one)}. {told}"
+            said.add(one.reason)
+
+
+def _verb(option: Option) -> str:
+    gain = f"{option.gain_mean:.2f}×"
+    return {"faster": f"{gain} as fast", "slower": f"slower, {gain} as fast"}.get(
+        option.outcome, f"{option.outcome}, {gain}"
+    )
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _times(seconds: Sequence[float]) -> str:
+    different = list(dict.fromkeys(map(_time, seconds)))
+    return " and ".join(different) if len(different) <= 2 else f"{_time(min(seconds))} to {_time(max(seconds))}"
+
+
+def _time(seconds: float) -> str:
+    return f"{decimal(seconds * 1e3, 3)} ms" if seconds < 1 else f"{decimal(seconds, 3)} s"

@@ -1,0 +1,132 @@
+"""``mltcp advise``: would MLTCP, a flow scheduler, another placement or a faster network help these jobs, and why."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from testbed.cli import flags
+from testbed.core.errors import EXIT_INVALID, EXIT_OK, RequestError, within
+from testbed.core.text import quoted
+from testbed.core.units import Rate
+
+if TYPE_CHECKING:
+    from testbed.campaign.advice import Question
+
+DESCRIPTION = """Compute in seconds, by the flow simulator, what would help jobs that share a network: MLTCP, CASSINI, priorities, another
+placement, a faster network. Every answer has an interval and a reason. --emulate confirms the best options with real traffic."""
+MOST_RATES = 8
+USUAL_RATE = Rate(100 * 10**9)
+LARGE_FRAMES = Rate(10 * 10**9), 9000  # from this rate on, unless --mtu is given
+FIELDS = (
+    "mtu", "buffer", "ecn", "ack_priority", "nic", "workers", "collective", "channels", "noise", "start_offsets", "keep_duty",
+    "device", "peak", "mfu", "memory", "intra_server_rate", "iterations", "seed", "seeds", "system",
+)  # fmt: skip
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = DESCRIPTION
+    parser.add_argument(
+        "words", nargs="*", metavar="TRACE",
+        help="a job each: a trace of the library, a file, or COMPUTE/BYTES (500ms/28MB); with options behind it: gpt2,workers=4",
+    )  # fmt: skip
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        dest="copies",
+        metavar="N",
+        help="number of jobs like the one that is named (2); with one TRACE only",
+    )
+    network = parser.add_argument_group("network")
+    network.add_argument("--rate", metavar="RATE", help="rate of the bottleneck, both directions (100gbit)")
+    network.add_argument(
+        "--rates",
+        metavar="RATE,…",
+        help="rates to answer for; larger ones are the faster networks (default: twice the rate)",
+    )
+    network.add_argument(
+        "--cluster", "--topo", dest="topo", metavar="TOPO",
+        help="servers and their network, as `run --topo` has them: leafspine,4,2,8 or ./mine.py (dumbbell)",
+    )  # fmt: skip
+    flags.add(parser.add_argument_group("jobs and network, as `run` has them"), *FIELDS)
+    how = parser.add_argument_group("how")
+    how.add_argument("--emulate", action="store_true", help="confirm the two best options in virtual time (minutes)")
+    how.add_argument("--out", default="results", metavar="FOLDER", help="results folder of --emulate (%(default)s)")
+    how.add_argument("--html", type=Path, metavar="FILE", help="write the answer as one HTML file, too")
+    how.add_argument("--json", action="store_true", help="print the answer as JSON")
+    how.add_argument("--quiet", action="store_true", help="no progress")
+    parser.set_defaults(quick=None, allow_external_code=None)
+
+
+def run(parsed: argparse.Namespace) -> int:
+    asked = list(questions(parsed))
+    from testbed.campaign import advice
+    from testbed.campaign.advice.document import joined
+    from testbed.campaign.advice.measuring import Emulations, Simulated
+    from testbed.core import progress, temp_dirs, terminal
+
+    notes = terminal.errors()
+    with temp_dirs.scratch() as folder, notes.status("reading jobs") as status, progress.silent():
+        if parsed.quiet or parsed.json:
+            status.stop()
+        found = []
+        simulated = Simulated(asked[0].fields, folder)
+        for question in asked:
+            found.append(advice.answer(question, simulated, status.update))
+        if parsed.emulate:
+            emulations = Emulations(_as_simulated(simulated.fields), Path(parsed.out))
+            found = [
+                advice.emulate(question, answer, emulations, status.update)
+                for question, answer in zip(asked, found, strict=True)
+            ]
+    answers = joined(found)
+    if parsed.html is not None:
+        from testbed.report import advice_page
+
+        advice_page.write(answers, parsed.html)
+    if parsed.json:
+        print(msgspec.json.format(msgspec.json.encode(answers), indent=1).decode())
+    else:
+        from testbed.cli import advice_text
+
+        advice_text.show(terminal.console(), answers, parsed.html)
+    invalid = any(one.emulated and one.emulated.verdict == "invalid" for answer in found for one in answer.options)
+    return EXIT_INVALID if invalid else EXIT_OK
+
+
+def _as_simulated(fields: dict[str, Any]) -> dict[str, Any]:
+    """The same jobs, iterations and seeds; sampled as a run is."""
+    return {name: value for name, value in fields.items() if name != "sample_interval"}
+
+
+def questions(parsed: argparse.Namespace) -> Iterator[Question]:
+    """One for each rate; raises `RequestError`."""
+    from testbed.campaign.advice import USUAL_SYSTEMS, Question, workload
+
+    rates = _rates(parsed)
+    fields: dict[str, Any] = {**flags.given(parsed), "job": workload.jobs(parsed.words, parsed.copies)}
+    systems = tuple(fields.pop("system", USUAL_SYSTEMS))
+    if len(set(systems)) < len(systems):
+        raise RequestError(f"--system: {', '.join(systems)} names a system twice. Name each one once.")
+    fields.pop("rate", None)
+    if max(rates) >= LARGE_FRAMES[0]:
+        fields.setdefault("mtu", LARGE_FRAMES[1])
+    for rate in rates:
+        larger = tuple(sorted(other for other in rates if other > rate))
+        yield Question(fields, systems, rate, larger or (Rate(2 * rate),))
+
+
+def _rates(parsed: argparse.Namespace) -> list[Rate]:
+    """Those that are answered for, `--rate` first."""
+    with within("--rates"):
+        several = [Rate.parse(word) for word in parsed.rates.split(",")] if parsed.rates is not None else []
+    with within("--rate"):
+        first = [Rate.parse(parsed.rate)] if parsed.rate is not None else [] if several else [USUAL_RATE]
+    rates = list(dict.fromkeys([*first, *several]))
+    if len(rates) > MOST_RATES:
+        raise RequestError(f"--rates: {quoted(parsed.rates)} has {len(rates)} rates. Give {MOST_RATES} at most.")
+    return rates

@@ -1,0 +1,29 @@
+"""How far the flow simulator's gain is from that of the kernel, as measured (docs/twin.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class GainError:
+    """Of the gain, baseline ÷ system: simulated ÷ emulated − 1, without its sign."""
+
+    mixes: int  # how many were compared
+    mean: float
+    worst: float
+
+
+# Of runs within the range in which the simulator was compared with the kernel; by congestion control or scheduler.
+ERRORS: Mapping[str, GainError] = {
+    "reno": GainError(mixes=7, mean=0.014, worst=0.058),  # its mean iteration
+    "cubic": GainError(mixes=7, mean=0.029, worst=0.076),
+    "mltcp_reno": GainError(mixes=7, mean=0.020, worst=0.035),
+}
+OUTSIDE = GainError(mixes=4, mean=0.21, worst=0.42)
+
+
+def gain_error(system: str, *, inside: bool) -> GainError:
+    """Of a system by its plain name; ``inside``: the run is within that range."""
+    return ERRORS.get(system, OUTSIDE) if inside else OUTSIDE

@@ -1,0 +1,33 @@
+"""An answer of ``mltcp advise`` as one HTML file that needs no network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jinja2
+
+from testbed.campaign.advice import wording
+from testbed.campaign.advice.document import Answers
+from testbed.core import folders
+from testbed.core.units import Rate
+
+
+def page(answers: Answers) -> str:
+    """The whole page; text from traces and topologies is escaped."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=jinja2.StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+    )  # fmt: skip
+    environment.filters.update(
+        title=wording.title,
+        headline=wording.headline,
+        times=lambda gain: f"{gain:.2f}×",
+        rate=lambda rate: str(Rate.parse(rate)),
+    )
+    return environment.get_template("advice.html.j2").render(answers=answers.rates or (answers,))
+
+
+def write(answers: Answers, path: Path) -> None:
+    """Write `page`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    folders.put(path, page(answers).encode())

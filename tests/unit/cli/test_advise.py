@@ -1,0 +1,158 @@
+"""``mltcp advise``: what helps, in the form that programs read, and a reason for every answer; never how it is worded."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.campaign.advice import document, workload
+from testbed.cli import main
+from testbed.core.errors import EXIT_OK, EXIT_REQUEST, RequestError
+from tests.support.browser import BROWSER, PHONE, looked_at
+
+MOE = str(Path(__file__).parents[2] / "data" / "moe.json")
+SHORT = ["--iterations", "20", "--seeds", "1"]
+EQUAL = ["500ms/28MB", "500ms/28MB", "--rate", "500mbit"]
+
+
+def asked(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    assert main(["advise", *words, "--json"]) == EXIT_OK
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def option(found: dict[str, Any], system: str) -> dict[str, Any]:
+    by_system: dict[str, dict[str, Any]] = {one["system"]: one for one in found["options"]}
+    return by_system[system]
+
+
+def causes(option: dict[str, Any]) -> set[str]:
+    return {reason["finding"] for reason in option["reasons"]}
+
+
+def test_equal_jobs_gain(capsys: pytest.CaptureFixture[str]) -> None:
+    """Two jobs that need 94 % of the link: sharing costs a third, and coordination saves it."""
+    found = asked(capsys, *EQUAL, *SHORT)
+    assert {"jobs", "options", "helps", "best", "reason", "confidence"} <= found.keys()
+    assert found["helps"] is True and found["best"] in ("mltcp_reno", "cassini", "priority")
+    assert [job["job"] for job in found["jobs"]] == [0, 1]
+    assert all(1.2 < job["shared_s"] / job["alone_s"] < 1.5 for job in found["jobs"])
+    for one in found["options"]:
+        assert one["low"] <= one["gain_mean"] <= one["high"] and one["reason"]
+    assert {one["kind"] for one in found["options"]} == {"baseline", "system", "placement", "network"}
+    assert option(found, "mltcp_reno")["gain_mean"] > 1.15
+    assert option(found, "1gbit")["outcome"] == "faster"
+    assert all(set(job["with_s"]) == {one["system"] for one in found["options"][1:]} for job in found["jobs"])
+
+
+@pytest.mark.parametrize(
+    ("words", "cause"),
+    [
+        (["500ms/500kB", "500ms/500kB", "--rate", "500mbit"], {"small share", "at ideal"}),
+        (["500ms/28MB", "--jobs", "1", "--rate", "500mbit"], {"one job"}),
+        (["500ms/28MB", "310ms/18MB", "--rate", "500mbit", "--system", "reno", "mltcp_reno"], {"periods"}),
+    ],
+    ids=["little to gain", "one job", "unlike periods"],
+)  # fmt: skip
+def test_nothing_helps_and_the_reason_says_why(
+    words: list[str], cause: set[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = asked(capsys, *words, *SHORT)
+    assert (found["helps"], found["best"]) == (False, "reno")
+    assert causes(option(found, "mltcp_reno")) & cause
+    assert 0.95 < option(found, "mltcp_reno")["gain_mean"] < 1.05
+
+
+def test_too_few_frames_for_each_flow(capsys: pytest.CaptureFixture[str]) -> None:
+    """32 flows share 40 frames of marking threshold, so that MLTCP cannot act."""
+    words = [f"{MOE},workers=8"] * 2
+    found = asked(
+        capsys, *words, "--rate", "100gbit", "--system", "reno", "mltcp_reno", "--iterations", "16", "--seeds", "1"
+    )
+    mltcp = option(found, "mltcp_reno")
+    assert "few frames" in causes(mltcp) and mltcp["outcome"] == "no difference"
+    assert found["helps"] is False
+
+
+def test_rates_give_different_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    found = asked(capsys, "gpt2", "--rates", "50gbit,100gbit,400gbit", *SHORT)
+    assert [one["rate"] for one in found["rates"]] == ["50gbit", "100gbit", "400gbit"]
+    slow, middle, fast = found["rates"]
+    assert {name: slow[name] for name in slow if name != "rates"} == {
+        name: found[name] for name in slow if name != "rates"
+    }
+    assert slow["helps"] and not fast["helps"]
+    assert option(slow, "mltcp_reno")["gain_mean"] > 1.1 > option(middle, "mltcp_reno")["gain_mean"]
+    lost = [one["jobs"][0]["shared_s"] / one["jobs"][0]["alone_s"] for one in found["rates"]]
+    assert lost[0] > 1.3 > lost[1] > 1.05 > lost[2]
+
+
+def test_a_cluster_makes_placement_count(capsys: pytest.CaptureFixture[str]) -> None:
+    found = asked(capsys, *EQUAL, *SHORT, "--cluster", "leafspine,2,1,4", "--system", "reno")
+    assert (found["helps"], found["best"]) == (True, "packed")
+
+
+def test_an_option_that_jobs_cannot_have_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    found = asked(capsys, *EQUAL, *SHORT, "--system", "reno", "bbr")
+    assert [one["system"] for one in found["left_out"]] == ["bbr"] and found["left_out"][0]["why"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [], ["gpt3x"], ["gpt2", "--rate", "100"], ["gpt2", "--rates", "50gbit,x"], ["500ms/28"], ["gpt2", "gpt2", "--jobs", "2"],
+        ["gpt2", "--jobs", "0"], ["gpt2", "--system", "reno", "reno"], ["gpt2", "--cluster", "nowhere"], ["./none.json"],
+        ["gpt2,workers=0"], ["gpt2", "--system", "rneo"], ["gpt2", "--rates", ",".join(f"{n}gbit" for n in range(1, 20))],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_bad_requests(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["advise", *words]) == EXIT_REQUEST
+    said = capsys.readouterr()
+    assert said.err.count("error:") == 1 and "Traceback" not in said.err and not said.out
+
+
+def test_jobs_as_words() -> None:
+    assert workload.jobs(["gpt2"], None) == ["gpt2", "gpt2"]
+    assert workload.jobs(["gpt2"], 3) == ["gpt2"] * 3
+    assert workload.jobs(["gpt2", "./x/y.json,workers=4"], None) == ["gpt2", "./x/y.json,workers=4"]
+    assert workload.jobs(["500ms/28MB,workers=4"], 1) == ["synthetic,compute=500ms,bytes=28MB,workers=4"]
+    with pytest.raises(RequestError):
+        workload.jobs(["500ms/28 apples"], 1)
+
+
+@pytest.mark.parametrize("columns", [60, 100])
+def test_the_answer_fits_the_terminal(
+    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert main(["advise", *EQUAL, *SHORT, "--system", "reno", "mltcp_reno"]) == EXIT_OK
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= columns
+
+
+def test_the_page_escapes_names_and_fits_a_phone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "advice.html"
+    hostile = json.loads(Path(MOE).read_text()) | {"name": "<script>x</script>"}
+    (tmp_path / "trace.json").write_text(json.dumps(hostile))
+    words = [f"{tmp_path / 'trace.json'},workers=2"] * 2
+    found = asked(capsys, *words, *SHORT, "--system", "reno", "mltcp_reno", "--html", str(page))
+    written = page.read_text()
+    assert "<script>" not in written and all(str(job["job"]) in written for job in found["jobs"])
+    if BROWSER is not None:
+        assert looked_at(written, tmp_path) == ([PHONE, PHONE], [])
+
+
+def test_a_document_is_read_back() -> None:
+    times = document.JobTimes(job=0, trace="x", workers=2, alone_s=1.0, shared_s=1.5, with_s={})
+    base = document.Option(
+        system="reno", kind="baseline", gain_mean=1.0, low=1.0, high=1.0, gain_last10=1.0, outcome="no difference", reason="",
+        reasons=(), confidence="", validated=True,
+    )  # fmt: skip
+    one = document.Advice(
+        rate="1gbit", topo="dumbbell", iterations=1, seeds=1, jobs=(times,), options=(base,), helps=False, best="reno",
+        reason="x", confidence="y",
+    )  # fmt: skip
+    assert document.joined([one]).rates == () and document.joined([one, one]).rates == (one, one)
