@@ -37,7 +37,7 @@ def describe(plan: Plan, features: Features | None) -> Iterator[str]:
     for job in plan.jobs:
         collectives = dict.fromkeys(op.algorithm or op.kind for op in job.collectives)
         yield (
-            f"  job {job.job}: {job.trace} over {_carrier(job)} on {' '.join(job.hosts)}, starts at {job.offset_ns / 1e6:.3f} ms, "
+            f"  job {job.job}: {job.trace} over {_carrier(job)} on {' '.join(dict.fromkeys(job.hosts))}, starts at {job.offset_ns / 1e6:.3f} ms, "
             + (
                 f"ideal iteration {job.ideal_s:.4f} s"
                 if job.ideal_s is not None

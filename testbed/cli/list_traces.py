@@ -7,6 +7,7 @@ import argparse
 from testbed.core import terminal
 from testbed.core.terminal import Column, Sheet
 from testbed.core.units import size_text
+from testbed.traces import model_files
 from testbed.traces import trace as traces
 
 
@@ -23,4 +24,5 @@ def run(_parsed: argparse.Namespace) -> int:
     columns = [Column("name"), Column("bytes of\nan iteration", right=True), Column("from"), Column("what", prose=True)]
     Sheet(columns, rows).print(console)
     terminal.say(console, "`mltcp show NAME` shows one of them.")
+    terminal.say(console, f"Models that `mltcp import --model NAME` makes traces of: {', '.join(model_files.names())}.")
     return 0

@@ -16,6 +16,7 @@ from testbed.traces.matching import Exchange
 from testbed.traces.trace import Operation, Role, Trace
 
 MOST_ROLES = 4  # that are drawn
+MOST_ROWS = 200  # of the table: of each role the first and the last of them
 Bar = tuple[str, float, float]
 
 
@@ -88,8 +89,15 @@ class View:
         headings = ("role", "operation", "kind", "group", "start (ms)", "takes (ms)", "bytes", "after")
         columns = [Column(heading, right="(ms)" in heading or heading == "bytes") for heading in headings]
         cells = []
+        most = max(2, MOST_ROWS // len(self.trace.all_roles))
         for role in self.trace.all_roles:
-            for op in role.operations:
+            rows = role.operations
+            left_out = len(rows) - most
+            if left_out > 0:
+                rows = rows[: most // 2] + rows[-(most // 2) :]
+            for number, op in enumerate(rows):
+                if left_out > 0 and number == most // 2:
+                    cells.append([shown(role.name), f"… {left_out:,} more", *[""] * 6])
                 start, end = self.times[role.ranks[0], op.id]
                 cells.append([
                     shown(role.name), shown(op.id), op.kind, shown(op.group or ""), f"{start * 1e3:.3f}", f"{(end - start) * 1e3:.3f}",

@@ -49,6 +49,9 @@ class Layout:
     sequence_parallel: bool = option(
         False, "activations are split among tensor-parallel ranks, too: on or off", Boolean()
     )
+    recompute: bool = option(
+        False, "layers compute their forward pass again in the backward pass: on or off", Boolean()
+    )
     zero: str = option(
         "0", "what replicas split (ZeRO): 0 nothing, 1 the optimizer, 3 parameters too (FSDP)", OneOf("0", "1", "3")
     )

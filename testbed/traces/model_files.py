@@ -14,7 +14,7 @@ from testbed import registry
 from testbed.core import toml
 from testbed.core.errors import RequestError, within
 from testbed.core.input_files import MissingError, read_text
-from testbed.core.text import did_you_mean, is_text, quoted, shown
+from testbed.core.text import decimal, did_you_mean, is_text, quoted, shown
 
 LIBRARY = registry.folder("workloads", "models")
 MOST_BYTES = 1 << 16  # of a file
@@ -87,6 +87,12 @@ class Recommender(
 
 
 Model = Transformer | Recommender
+
+
+def rounded(count: int) -> str:
+    """A number of parameters, to three digits."""
+    scale, word = (10**9, "billion") if count >= 10**9 else (10**6, "million")
+    return f"{decimal(count / scale, 3)} {word}"
 
 
 def names() -> list[str]:

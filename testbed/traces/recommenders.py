@@ -9,6 +9,7 @@ from dataclasses import fields
 from itertools import pairwise
 
 from testbed.core.units import Size
+from testbed.traces import model_files
 from testbed.traces.layout import BYTES, Layout, wrong
 from testbed.traces.model_files import Recommender
 from testbed.traces.model_layers import ACTIVATION
@@ -93,7 +94,7 @@ def trace(name: str, model: Recommender, layout: Layout) -> Trace:
     return Trace(
         version=VERSION_2,
         name=name,
-        model=f"{model.title}, {parameters(model) / 1e9:,.3g} billion parameters: dp {layout.replicas}; {batch} samples of each rank",
+        model=f"{model.title}, {model_files.rounded(parameters(model))} parameters: dp {layout.replicas}; {batch} samples of each rank",
         source=Source(
             kind="derived from published numbers", measured_by=f"dimensions: {model.source}" if model.source else ""
         ),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from testbed.core.errors import RequestError
 from testbed.core.text import count
 from testbed.core.units import Size
+from testbed.traces import model_files
 from testbed.traces.collectives import parts
 from testbed.traces.layout import BYTES, Layout, wrong
 from testbed.traces.matching import MOST_STEPS
@@ -27,7 +28,7 @@ def trace(name: str, model: Transformer, layout: Layout) -> Trace:
     _check(model, layout, sequence)
     job = _Job(model, layout, sequence)
     stages: list[_Stage] = []
-    for own in _stages(job.layers.blocks(), layout.pp):
+    for own in _stages(job.blocks(), layout.pp):
         stages.append(_Stage(job, len(stages), tuple(own), stages[-1].blocks[-1].message if stages else 0))
     joined = layout.detail == "stage" or (
         layout.detail == "auto" and layout.of_stage * sum(one.count(joined=False) for one in stages) > USUAL_DETAIL
@@ -43,7 +44,7 @@ def trace(name: str, model: Transformer, layout: Layout) -> Trace:
     return Trace(
         version=VERSION_2,
         name=name,
-        model=f"{model.title}, {parameters(model) / 1e9:,.3g} billion parameters: {layout}; {count(layout.batches, 'micro-batch', 'micro-batches')} of "
+        model=f"{model.title}, {model_files.rounded(parameters(model))} parameters: {layout}; {count(layout.batches, 'micro-batch', 'micro-batches')} of "
         f"{job.batch} × {sequence} tokens",
         source=Source(
             kind="derived from published numbers", measured_by=f"dimensions: {model.source}" if model.source else ""
@@ -146,6 +147,12 @@ class _Job:
     def layers(self) -> Layers:
         lay = self.layout
         return Layers(self.model, lay.tp, lay.cp, lay.ep, lay.sequence_parallel, self.batch, self.sequence)
+
+    def blocks(self) -> Iterator[Block]:
+        """Front to back."""
+        for block in self.layers.blocks():
+            again = self.layout.recompute and block.is_layer
+            yield replace(block, backward=(*block.forward, *block.backward)) if again else block
 
     @property
     def gradient(self) -> int:

@@ -174,6 +174,10 @@ def test_work_is_that_of_the_formula() -> None:
     trace = model_jobs.build("gpt2", dp=2, micro_batch_size=8)
     formula = 72 * 8 * 1024 * 12 * 768**2 * (1 + 1024 / (6 * 768) + 50257 / (12 * 12 * 768))
     assert sum(op.flops or 0 for op in operations(trace)) == pytest.approx(formula, rel=1e-9)
+    again = model_jobs.build("gpt2", dp=2, micro_batch_size=8, recompute=True)
+    formula = 96 * 8 * 1024 * 12 * 768**2 * (1 + 1024 / (6 * 768) + 50257 / (16 * 12 * 768))
+    assert sum(op.flops or 0 for op in operations(again)) == pytest.approx(formula, rel=1e-9)
+    assert counts(model_jobs.build("gpt2", tp=2, dp=1, recompute=True))["tp", "all_reduce"] == 6 * 12 + 2
     split = model_jobs.build("llama-7b", dp=1, tp=2, pp=2, micro_batches=2)
     single = model_jobs.build("llama-7b", dp=2)
     of_rank = sum(op.flops or 0 for role in split.roles for op in role.operations)
