@@ -88,7 +88,7 @@ def calls_of(logged: Iterable[Logged]) -> tuple[list[Call], list[str]]:
             calls += [one.call for one in own]
             continue
         for batch in _batches(own):
-            together = _all_to_all(batch, group)
+            together = all_to_all(batch, group)
             batches += together is not None
             calls += [together] if together is not None else [one.call for one in batch]
     said = [f"{batches} batches of sends and receives with several ranks are all-to-alls"] if batches else []
@@ -109,7 +109,7 @@ def _batches(messages: Sequence[Logged]) -> Iterable[list[Logged]]:
     yield part
 
 
-def _all_to_all(batch: Sequence[Logged], group: Group) -> Call | None:
+def all_to_all(batch: Sequence[Logged], group: Group) -> Call | None:
     """One all-to-all of these messages; None: they are messages of a pipeline, which has two neighbours at most."""
     sent = {one.call.peer: one.call.bytes for one in batch if one.call.kind == "send"}
     received = {one.call.peer: one.call.bytes for one in batch if one.call.kind == "recv"}

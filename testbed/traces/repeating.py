@@ -69,7 +69,7 @@ def steps_of(calls: Sequence[Call], request: Request, path: Path) -> tuple[list[
         calls = sorted(calls, key=lambda one: one.start_s or 0.0)
         if request.iteration is not None:
             raise TraceError(f"{path}: --iteration is for a record without times, and this one has some. Leave it out")
-    bounds, about = _iterations(calls, request.steps, path, timed)
+    bounds, about = iterations(calls, request.steps, path, timed)
     said += about
     parts = [list(calls[first:last]) for first, last in bounds]
     if len({tuple((one.kind, one.group, one.peer) for one in own) for own in parts}) > 1:
@@ -91,7 +91,7 @@ def steps_of(calls: Sequence[Call], request: Request, path: Path) -> tuple[list[
     return steps, [*said, *_about_times(parts)]
 
 
-def _iterations(
+def iterations(
     calls: Sequence[Call], steps: int | None, path: Path, timed: bool
 ) -> tuple[list[tuple[int, int]], list[str]]:
     """Bounds of each iteration among ``calls``, and what is assumed."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import random
 import re
+import sqlite3
 import tempfile
 from collections.abc import Callable
 from functools import partial
@@ -422,6 +424,7 @@ RECORDS: dict[str, Callable[[], bytes]] = {
     "nccl_log": lambda: records.nccl_log().encode(),
     "nccl_inspector": lambda: records.inspector().encode(),
     "nccl_profiler": lambda: records.nccl_profiler().encode(),
+    "nsys": records.nsys,
     "deepspeed": lambda: records.deepspeed_log().encode(),
     "deepspeed_table": lambda: records.deepspeed_table(
         [("broadcast", "98.25 MB", 1), ("all_gather_into_tensor", "2.0 KB", 20), ("all_reduce", "1.5 GB", 40)]
@@ -447,7 +450,7 @@ def record(kind: str, draw: random.Random, folder: Path) -> list[str]:
 def _record(draw: random.Random, content: bytes) -> bytes:
     """``content`` with words and numbers exchanged or replaced, lines lost, twice or moved, and at times with bytes changed."""
     if content.startswith(b"SQLite"):
-        return _bytes(draw, content)
+        return _database(draw, content) if draw.random() < 0.6 else _bytes(draw, content)
     lines = content.splitlines(keepends=True)
     for _ in range(draw.randint(1, 8)):
         place, change = draw.randrange(len(lines)), draw.randrange(8)
@@ -467,6 +470,32 @@ def _record(draw: random.Random, content: bytes) -> bytes:
             lines = lines or [b""]
     data = b"".join(lines)
     return _bytes(draw, data) if data and draw.random() < 0.25 else data
+
+
+def _database(draw: random.Random, content: bytes) -> bytes:
+    """An SQLite database with values of some rows changed, rows lost or twice, and at times without a table or a column."""
+    database = sqlite3.connect(":memory:")
+    database.deserialize(content)
+    tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    for _ in range(draw.randint(1, 6)):
+        table, change = draw.choice(tables), draw.randrange(20)
+        columns = [name for (name,) in database.execute("SELECT name FROM pragma_table_info(?)", (table,))]
+        every = draw.choice((1, 3, 20))
+        column, some = draw.choice(columns), f"rowid * 7919 % {every} = {draw.randrange(every)}"
+        if change < 14:
+            strange: list[object] = [None, b"", b"\xff" * 40, draw.randbytes(60), *VALUES]
+            value = draw.choice((draw.choice(NUMBERS[:-3]), draw.choice(strange)))
+            with contextlib.suppress(sqlite3.Error):
+                database.execute(f'UPDATE OR IGNORE "{table}" SET "{column}" = ? WHERE {some}', (value,))
+        elif change < 17:
+            database.execute(f'DELETE FROM "{table}" WHERE {some}')
+        elif change < 19:
+            database.execute(f'INSERT OR IGNORE INTO "{table}" SELECT * FROM "{table}" WHERE {some}')
+        elif len(tables) > 1:
+            database.execute(f'DROP TABLE "{table}"')
+            tables.remove(table)
+    database.commit()
+    return bytes(database.serialize())
 
 
 KINDS: dict[str, Callable[[random.Random, Path], list[str]]] = {

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+import struct
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -164,3 +166,99 @@ def nccl_profiler(steps: int = 6) -> str:
         )
         now += 85_000
     return text + "{}]\n"
+
+
+COMMUNICATOR = 0xE62DEDAA97644A11
+_SCHEMA = 1 << 24  # the first number of a static schema of NVTX
+_NSYS = """
+CREATE TABLE StringIds (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE TARGET_INFO_GPU (id INTEGER, name TEXT);
+CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, end INTEGER, deviceId INTEGER, contextId INTEGER, streamId INTEGER, correlationId INTEGER,
+    globalPid INTEGER, demangledName INTEGER, shortName INTEGER);
+CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER, end INTEGER, eventClass INTEGER, globalTid INTEGER, correlationId INTEGER, nameId INTEGER, returnValue INTEGER);
+CREATE TABLE NVTX_EVENTS (start INTEGER, end INTEGER, eventType INTEGER, rangeId INTEGER, text TEXT, globalTid INTEGER, textId INTEGER, domainId INTEGER,
+    jsonTextId INTEGER, jsonText TEXT, binaryData BLOB);
+CREATE TABLE NVTX_PAYLOAD_SCHEMA_ENTRIES (domainId INTEGER, schemaId INTEGER, idx INTEGER, flags INTEGER, type INTEGER, name TEXT, description TEXT,
+    arrayOrUnionDetail INTEGER, offset INTEGER);
+"""
+
+
+class Nsys:
+    """An export of Nsight Systems under construction; times in microseconds. NCCL runs on stream 20, everything else on stream 7."""
+
+    PROCESS = 812 << 24
+
+    def __init__(self, payload: str = "binary") -> None:
+        self.database, self.payload = sqlite3.connect(":memory:"), payload
+        self.database.executescript(_NSYS)
+        self._names: dict[str, int] = {}
+        self._correlation = 0
+        self.add("TARGET_INFO_GPU", 0, "H100")
+        for schema, entries in (
+            (0, (("NCCL communicator ID", 0), ("No. of ranks", 8), ("Rank", 12))),
+            (5, (("NCCL communicator ID", 0), ("Message size [bytes]", 8), ("Reduction operation", 16))),
+        ):
+            for index, (name, offset) in enumerate(entries):
+                self.add("NVTX_PAYLOAD_SCHEMA_ENTRIES", 1, _SCHEMA + schema, index, None, 18, name, None, None, offset)
+
+    def add(self, table: str, *row: object) -> None:
+        self.database.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)
+
+    def name(self, text: str) -> int:
+        if text not in self._names:
+            self._names[text] = len(self._names) + 1
+            self.add("StringIds", self._names[text], text)
+        return self._names[text]
+
+    def kernel(self, name: str, launch: float, start: float, took: float, *, device: int = 0) -> None:
+        self._correlation += 1
+        stream = 20 if name.startswith("nccl") else 7
+        row = (round(start * 1e3), round((start + took) * 1e3), device, 1, stream, self._correlation)
+        self.add("CUPTI_ACTIVITY_KIND_KERNEL", *row, self.PROCESS, self.name(name), self.name(name))
+        call = (round(launch * 1e3), round(launch * 1e3) + 2000, 0, self.PROCESS + 1, self._correlation)
+        self.add("CUPTI_ACTIVITY_KIND_RUNTIME", *call, self.name("cudaLaunchKernel_v7000"), 0)
+
+    def range(self, name: str, start: float, took: float, schema: int | None = None, **values: int) -> None:
+        text, data = None, None
+        if schema is not None and self.payload == "binary":
+            body = struct.pack("<QQi4x" if schema == 5 else "<Qii", *values.values())
+            data = struct.pack("<QQQQ", 1, _SCHEMA + schema, len(body), 32 + len(body)) + body
+        elif schema is not None and self.payload == "json":
+            keys = {
+                "comm": "NCCL communicator ID",
+                "size": "Message size [bytes]",
+                "ranks": "No. of ranks",
+                "rank": "Rank",
+                "op": "Reduction operation",
+            }
+            text = json.dumps({"Payload": {keys[key]: value for key, value in values.items()}})
+        row = (round(start * 1e3), round((start + took) * 1e3), 59, None, None, self.PROCESS + 1, self.name(name), 1)
+        self.add("NVTX_EVENTS", *row, None, text, data)
+
+    def collective(self, name: str, size: int, launch: float, start: float, took: float) -> None:
+        self.range(f"nccl{name}", launch - 3, 8, 5, comm=COMMUNICATOR, size=size, op=0)
+        self.kernel(f"ncclDevKernel_{name}_Sum_f32_RING_LL", launch, start, took)
+
+    def content(self) -> bytes:
+        self.database.commit()
+        return bytes(self.database.serialize())
+
+
+def nsys(steps: int = 5, payload: str = "binary", named: str = "ProfilerStep#{}") -> bytes:
+    """Forward 20 ms, backward 30 ms, an all-reduce of 8 MB of 10 ms beside 30 ms of backward, one of 4 MB of 15 ms, then 10 ms of optimizer: 105 ms in all.
+
+    The CPU launches all of a step within a millisecond of its begin.
+    """
+    made = Nsys(payload)
+    made.range("ncclCommInitRankConfig", 10, 50, 0, comm=COMMUNICATOR, ranks=8, rank=2)
+    for step in range(steps):
+        now = 1000.0 + 105_000 * step
+        if named:
+            made.range(named.format(step), now, 105_000)
+        made.kernel("forward", now + 10, now + 20, 19_980)
+        made.kernel("backward", now + 30, now + 20_000, 30_000)
+        made.collective("AllReduce", 8_000_000, now + 60, now + 50_000, 10_000)
+        made.kernel("backward", now + 90, now + 50_000, 30_000)
+        made.collective("AllReduce", 4_000_000, now + 120, now + 80_000, 15_000)
+        made.kernel("optimizer", now + 150, now + 95_000, 10_000)
+    return made.content()
