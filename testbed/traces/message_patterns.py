@@ -16,6 +16,7 @@ import heapq
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Literal
 
 from testbed.core.units import Duration, Size
@@ -195,12 +196,11 @@ def _closed_at(graph: _Graph, kind: Kind, inside: frozenset[int]) -> bool:
         return False
     fed = {each for number in inside for each in graph.after[number]}
     last = receives - fed
-    for number in inside:
-        for other in graph.dependents[number]:
-            if other not in inside:
-                seen = graph.after[other] & inside
-                if not (last <= seen or (kind == "all_to_all" and sends == seen)):
-                    return False
+    outside = {other for number in inside for other in graph.dependents[number]} - inside
+    for other in outside:
+        seen = graph.after[other] & inside
+        if not (last <= seen or (kind == "all_to_all" and sends == seen)):
+            return False
     return bool(last)
 
 
@@ -227,6 +227,7 @@ def _links(graph: _Graph) -> _Links:
     def joins(number: int) -> bool:
         return not graph.kept[number] and (len(graph.waits(number)) > 1 or len(followers[number]) > 1)
 
+    @cache
     def passes_to(number: int) -> list[int]:
         return [one for one in followers[number] if not joins(one)]
 
