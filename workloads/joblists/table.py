@@ -1,7 +1,8 @@
 """Our own: CSV, or TOML with ``[[job]]``, of the same columns. It is written on purpose, so that a bad row refuses it.
 
 A row says its ``gradient_bytes`` and ``compute_s``, or names a ``trace``, which then gives both: one of the library or a file, perhaps with
-the device that turns its work into time (``mine.json --device h100``). A file is named relative to the table.
+the device that turns its work into time (``mine.json --device h100``), or a model with its layout (``--model llama-7b --tp 8 --dp 4 --device h100``).
+A file is named relative to the table.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from testbed.core.placing import Request
 from testbed.core.text import quoted
 from testbed.core.units import Share
 from testbed.planning.trace_demand import Demand, demand
-from testbed.traces import devices, rows
+from testbed.traces import devices, model_jobs, rows
 from testbed.traces import trace as traces
 from testbed.traces.rows import Omissions, RowError
 
@@ -105,6 +106,10 @@ def _trace(line: str, folder: Path) -> traces.Trace:
         name, *words = shlex.split(line)
     except ValueError as error:
         raise RequestError(f"{quoted(line)} is not a trace with options: {error}") from error
+    if model_jobs.is_line(line):
+        if words and words[0].endswith(".toml"):
+            words[0] = str(folder / words[0])
+        return model_jobs.from_line(shlex.join((name, *words))).timed(None)
     options = dict(zip(words[::2], words[1::2], strict=False))
     if len(words) % 2 or len(options) < len(words) // 2 or not options.keys() <= OPTIONS.keys():
         raise RequestError(f"{quoted(line)} has options other than {', '.join(OPTIONS)}, each with a value and once")

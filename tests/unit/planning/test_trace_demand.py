@@ -12,8 +12,9 @@ from testbed.core.errors import RequestError
 from testbed.core.placing import Request
 from testbed.models.contention import Model
 from testbed.planning.trace_demand import demand
-from testbed.traces import job_lists, trace
+from testbed.traces import job_lists, model_jobs, trace
 from tests.support import group_traces
+from tests.support.paths import ROOT
 
 
 def of(raw: dict[str, Any], folder: Path) -> trace.Trace:
@@ -90,11 +91,30 @@ def test_a_row_of_a_list_names_a_trace(tmp_path: Path) -> None:
     assert mixed.requests[1] == Request(1, 2, 9, 1000, 0.5, 0)
 
 
+def test_a_row_of_a_list_names_a_model(tmp_path: Path) -> None:
+    """GPT-2 has 124,439,808 parameters, and a gradient of two bytes for each."""
+    (tmp_path / "own.toml").write_text((ROOT / "workloads" / "models" / "gpt2.toml").read_text())
+    found = read(
+        "job,gpus,iterations,trace\n0,,10,--model gpt2 --dp 8 --device a100\n1,8,10,--model ./own.toml --dp 8 --device a100\n"
+        "2,16,10,--model gpt2 --tp 2 --pp 2 --dp 4 --micro-batches 4 --device a100\n", tmp_path,
+    )  # fmt: skip
+    first, second, third = found.requests
+    assert (first.gpus, first.gradient_bytes) == (8, 2 * 124_439_808)
+    assert first.compute_s == pytest.approx(
+        model_jobs.from_line("--model gpt2 --dp 8 --device a100").timed(None).compute_s
+    )
+    assert (second.gpus, second.gradient_bytes, second.compute_s) == (8, first.gradient_bytes, first.compute_s)
+    # Four micro-batches on four GPUs of a replica, and one more slot of two stages until the pipeline is full.
+    assert third.gpus == 16 and first.compute_s * 5 / 4 < third.compute_s < first.compute_s * 3 / 2
+
+
 @pytest.mark.parametrize(
     "row",
     [
         "0,4,100,resnet51,0", "0,,100,resnet50,0", "0,4,100,./none.json,0", "0,4,100,'resnet50,0", "0,4,100,resnet50 --device,0",
         "0,4,100,resnet50 --device abacus,0", "0,4,100,resnet50 --fast yes,0", "0,4,100,./trace.json,0", "0,4,100,,0", "0,4,,resnet50,0",
+        "0,,100,--model gpt5 --dp 8 --device a100,0", "0,,100,--model gpt2 --dp 8,0", "0,,100,--model,0", "0,4,100,--model gpt2 --tp 2 --dp 4 --device a100,0",
+        "0,,100,--model ./none.toml --dp 8 --device a100,0",
     ],
 )  # fmt: skip
 def test_a_bad_trace_refuses_the_list(row: str, tmp_path: Path) -> None:
