@@ -331,7 +331,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             f"device that computes a trace's work (flops, memory_bytes): {', '.join(devices.KNOWN)}",
             group="workload",
             metavar="NAME",
-            if_unset="traces have times",
+            if_unset="the trace's own",
         ),
     ] = None
     peak: Annotated[
