@@ -73,6 +73,15 @@ def test_a_transport(elsewhere: Path) -> None:
     assert (closes.lt_s, closes.deadline_s) == (0.04, 0.04)
 
 
+def test_a_model(elsewhere: Path) -> None:
+    words = ["--model", "./model_small_moe.toml", "--ep", "4", "--dp", "4", "--device", "a100", "-o", "moe.json"]
+    assert main(["import", *words]) == EXIT_OK
+    assert (
+        main(["run", *TINY, "--topo", "star", "--trace", "./moe.json", "--rate", "100gbit", "--mtu", "9000"]) == EXIT_OK
+    )
+    assert all('"trace": "moe"' in json.dumps(found["plan"]) for found in manifests(elsewhere))
+
+
 def test_an_importer(elsewhere: Path) -> None:
     (elsewhere / "bursts.txt").write_text("50 1000000\n120 2000000\n")
     words = ["bursts.txt", "--format", "./importer_bursts.py", "-o", "bursts.json", "--native-rate", "10gbit"]
