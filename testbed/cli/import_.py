@@ -65,6 +65,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     missing.add_argument("--ranks", metavar="N", help="ranks of the process group (an all-gather's size needs them)")
     missing.add_argument("--iteration", metavar="TIME", help="length of a step")
     missing.add_argument(
+        "--element-size",
+        metavar="SIZE",
+        help="bytes of an element, where sizes are numbers of elements (STAGE): 2B for 16 bits",
+    )
+    missing.add_argument(
         "--group-file",
         type=Path,
         metavar="FILE",
@@ -108,6 +113,7 @@ def run(parsed: argparse.Namespace) -> int:
         sizes=tuple(Size.parse(text) for text in parsed.bytes.split(",")) if parsed.bytes else (),
         ranks=_number(parsed.ranks, "--ranks", "ranks"),
         iteration=Duration.parse(parsed.iteration) if parsed.iteration else None,
+        element_size=Size.parse(parsed.element_size) if parsed.element_size else None,
         group_file=parsed.group_file,
         steps=_number(parsed.steps, "--steps", "steps"),
     )

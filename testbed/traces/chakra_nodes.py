@@ -38,6 +38,7 @@ _BARRIER = 9
 _JSON_TYPES = {"comp_node": _COMPUTE, "coll_comm_node": _COLLECTIVE, "comm_send_node": _SEND, "comm_recv_node": _RECEIVE,
                "mem_load_node": LOAD, "mem_store_node": STORE}  # fmt: skip
 _JSON_KINDS = {"ALL_REDUCE": 0, "ALL_GATHER": 2, "BROADCAST": 5, "ALL_TO_ALL": 6, "REDUCE_SCATTER": 7}
+_STAGE = "symbolic_tensor_network"
 _LATEST_US = 1 << 60
 _MOST_RANKS = 1 << 24
 _MOST_WORK = {"num_ops": 1e20, "tensor_size": 1e15}
@@ -182,6 +183,14 @@ def _read_messages(path: Path) -> Iterator[Any]:
                 raise TraceError(f"{where} cannot be decoded: this is no Chakra trace, or it is damaged") from error
             yield read
             name, count = "Node", count + 1
+
+
+def is_of_stage(path: Path) -> bool:
+    """Whether STAGE wrote it, which counts elements and not bytes."""
+    if _is_json(path):
+        return True
+    metadata = next(_read_messages(path))
+    return any(one.name == "schema" and one.string_val == _STAGE for one in metadata.attr)
 
 
 def read_nodes(path: Path) -> dict[int, ChakraNode]:

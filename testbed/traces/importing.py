@@ -51,6 +51,7 @@ class Request:
     sizes: tuple[Size, ...] = ()  # of a step's collectives, or one total
     ranks: int | None = None  # of its process group
     iteration: Duration | None = None  # how long a step takes (computing, where the file has no times)
+    element_size: Size | None = None  # of what the file counts in place of bytes
     group_file: Path | None = None  # that lists process groups; None: the one beside the file
     steps: int | None = None  # how many the file holds, where it does not mark them
 
@@ -60,6 +61,7 @@ _OPTIONS = {
     "sizes": "--bytes",
     "ranks": "--ranks",
     "iteration": "--iteration",
+    "element_size": "--element-size",
     "group_file": "--group-file",
     "steps": "--steps",
 }

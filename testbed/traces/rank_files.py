@@ -18,6 +18,7 @@ ProcessGroups = Mapping[str, tuple[tuple[int, ...], ...]]  # lists of ranks by n
 _OF_A_RANK = re.compile(r"(?:^|[._-])(\d{1,6})\.(?:et|json)(?:\.gz)?$")
 _MOST_BYTES = 4 * MEGABYTE
 _MOST_RANK = 1 << 20
+_MOST_FILES = 64  # of a folder in which process groups are looked for
 
 
 def rank_of(path: Path) -> int | None:
@@ -101,15 +102,23 @@ def is_group_file(path: Path) -> bool:
 
 
 def groups_beside(path: Path) -> Path | None:
-    """The file that lists process groups in the folder of a trace; raises `TraceError` if there are several."""
+    """The file that lists process groups in the folder of a trace; raises `TraceError` if there are several.
+
+    One whose name is the trace's without its rank comes first (``llm.json`` of ``llm.3.et``), then one with "group" in its name.
+    """
     try:
-        named = [file for file in sorted(path.parent.iterdir()) if "group" in file.name.lower()]
+        there = [file for file in sorted(path.parent.iterdir()) if file.suffix == ".json" and rank_of(file) is None]
     except OSError:
         return None
-    found = [file for file in named if is_group_file(file)]
-    if len(found) > 1:
-        names = ", ".join(quoted(file.name) for file in found[:8])
+    prefix = _OF_A_RANK.sub("", path.name)
+    there.sort(key=lambda file: (file.stem != prefix, "group" not in file.name.lower()))
+    found = [file for file in there[:_MOST_FILES] if is_group_file(file)]
+    if not found or found[0].stem == prefix:
+        return found[0] if found else None
+    named = [file for file in found if "group" in file.name.lower()] or found
+    if len(named) > 1:
+        names = ", ".join(quoted(file.name) for file in named[:8])
         raise TraceError(
             f"{path}: several files beside it list process groups ({names}). Name the one that belongs to it: --group-file FILE"
         )
-    return found[0] if found else None
+    return named[0]

@@ -1,14 +1,14 @@
 """Graphs of what each rank does, without times, become a job: groups, roles, and operations in an order that can happen.
 
 The k-th collective of a process group is the same one on all of its members, and the k-th send from one rank to another with a tag
-belongs to the k-th receive there, in the order of the files (`testbed.traces.matching`). Of all that is ready, what comes first in its file
-goes first.
+belongs to the k-th receive there, in the order of the files (`testbed.traces.matching`). Nodes are put into the order in which they begin on
+nominal devices: of all that is ready there, what comes first in its file goes first.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -23,6 +23,7 @@ from testbed.traces.rank_files import ProcessGroups
 from testbed.traces.trace import TraceError
 
 _MOST_NAMED = 6
+_NOMINAL_FLOPS, _NOMINAL_MEMORY, _NOMINAL_NETWORK = 100e12, 1e12, 12.5e9  # a second: by these nodes are ordered
 _MOST_WAITS = 5_000_000  # pairs of operations that wait for each other, of all ranks
 
 
@@ -68,6 +69,33 @@ def in_order(graph: Graph, file: Path) -> list[Operation]:
     """The operations of one rank, whose peers and the other members of its groups are not known."""
     found = _Ranks([graph], [file], {}, alone=True)
     return found.operations(0, found.order()[0], {})
+
+
+class _Streams:
+    """What is carried out, on each stream one after the other: of what is ready, what comes first in its file."""
+
+    def __init__(self) -> None:
+        self.ready: defaultdict[object, list[tuple[int, _Key, float]]] = defaultdict(list)
+        self.busy: set[object] = set()
+        self.ends: list[tuple[float, int, _Key, object]] = []
+        self.begun: list[_Key] = []
+
+    def add(self, stream: object, priority: int, head: _Key, seconds: float) -> None:
+        heapq.heappush(self.ready[stream], (priority, head, seconds))
+
+    def begin(self, streams: Iterable[object], now: float) -> None:
+        """Go on where a stream is free."""
+        for stream in streams:
+            if stream not in self.busy and self.ready[stream]:
+                _, head, seconds = heapq.heappop(self.ready[stream])
+                self.busy.add(stream)
+                self.begun.append(head)
+                heapq.heappush(self.ends, (now + seconds, len(self.begun), head, stream))
+
+    def end(self) -> tuple[float, _Key, object]:
+        now, _, head, stream = heapq.heappop(self.ends)
+        self.busy.discard(stream)
+        return now, head, stream
 
 
 class _Ranks:
@@ -197,7 +225,7 @@ class _Ranks:
         return found
 
     def order(self) -> list[list[int]]:
-        """The nodes of each rank, in an order in which all ranks can carry them out; raises `TraceError` if there is none."""
+        """The nodes of each rank as they would begin on nominal devices; raises `TraceError` if they cannot all be carried out."""
         joined = {key: at for at, one in enumerate(self.exchanges) for key in one.keys}
         vertices: dict[_Key, tuple[_Key, ...]] = {}
         for rank, graph in enumerate(self.graphs):
@@ -211,28 +239,59 @@ class _Ranks:
             for number in self.waits[key[0]][key[1]]:
                 followers[vertices[key[0], number][0]].append(keys[0])
                 awaited[keys[0]] += 1
-        ready = [(self._priority(keys), head) for head, keys in heads.items() if not awaited[head]]
-        heapq.heapify(ready)
-        found: list[list[int]] = [[] for _ in self.graphs]
-        done = 0
-        while ready:
-            _, head = heapq.heappop(ready)
-            done += 1
-            for rank, number in heads[head]:
-                found[rank].append(number)
+        streams = _Streams()
+
+        def release(heads_: Iterable[_Key]) -> list[object]:
+            """Let these be carried out, and what waits for those that take no time; which streams have more to do."""
+            open_ = deque(heads_)
+            grown: dict[object, None] = {}
+            while open_:
+                head = open_.popleft()
+                stream, seconds = self._nominal(heads[head])
+                if stream is not None:
+                    streams.add(stream, self._priority(heads[head]), head, seconds)
+                    grown[stream] = None
+                    continue
+                streams.begun.append(head)
+                open_.extend(unlocked(head))
+            return list(grown)
+
+        def unlocked(head: _Key) -> Iterator[_Key]:
             for follower in followers.get(head, ()):
                 awaited[follower] -= 1
                 if not awaited[follower]:
-                    heapq.heappush(ready, (self._priority(heads[follower]), follower))
-        if done < len(heads):
+                    yield follower
+
+        streams.begin(release([head for head in heads if not awaited[head]]), 0.0)
+        while streams.ends:
+            now, head, stream = streams.end()
+            streams.begin([stream, *release(unlocked(head))], now)
+        if len(streams.begun) < len(heads):
             stuck = min(head for head in heads if awaited[head] > 0)
             raise TraceError(
                 f"{self.where(*stuck)}: it waits for itself, by the dependencies of its ranks and the order of their exchanges"
             )
+        found: list[list[int]] = [[] for _ in self.graphs]
+        for head in streams.begun:
+            for rank, number in heads[head]:
+                found[rank].append(number)
         return found
 
     def _priority(self, keys: Iterable[_Key]) -> int:
         return min(self.place[rank][number] for rank, number in keys)
+
+    def _nominal(self, keys: Sequence[_Key]) -> tuple[object, float]:
+        """What carries it out, one after the other, and how long that takes on nominal devices. None: nothing does."""
+        rank, number = keys[0]
+        node = self.graphs[rank][number]
+        if node.kind is None:
+            return None, 0.0
+        if node.kind == "compute":
+            work = max((node.flops or 0) / _NOMINAL_FLOPS, (node.memory_bytes or 0) / _NOMINAL_MEMORY)
+            return rank, work or node.duration_ns / 1e9
+        if node.kind in ("send", "recv"):
+            return (node.kind, rank, node.peer), node.size / _NOMINAL_NETWORK
+        return (node.group, min(keys)[0]), node.size / _NOMINAL_NETWORK
 
     def operations(self, rank: int, order: Sequence[int], names: Mapping[Instance, str]) -> list[Operation]:
         """The operations of a rank, each after those that it waits for and that do not go before it anyway."""
@@ -283,7 +342,7 @@ class _Ranks:
         assert node.kind is not None
         members = self.members.get((node.group, rank), ()) if _is_collective(node) else ()
         size = node.size * len(members) if node.of_each and members else node.size
-        if size > Size.limit or node.duration_ns > Duration.limit:
+        if max(size, node.memory_bytes or 0) > Size.limit or node.duration_ns > Duration.limit:
             raise TraceError(f"{self.files[rank]}: node {quoted(node.name)}: its {node.kind} is beyond reason")
         if node.kind == "compute":
             timed = node.flops is None and node.memory_bytes is None

@@ -23,7 +23,17 @@ from pathlib import Path
 
 from testbed.core.text import quoted
 from testbed.traces import rank_graphs
-from testbed.traces.chakra_nodes import LOAD, METADATA, STORAGE, STORE, ChakraNode, is_trace, message, read_nodes
+from testbed.traces.chakra_nodes import (
+    LOAD,
+    METADATA,
+    STORAGE,
+    STORE,
+    ChakraNode,
+    is_of_stage,
+    is_trace,
+    message,
+    read_nodes,
+)
 from testbed.traces.importing import JobProfile, Profile, Request
 from testbed.traces.process_groups import Group, about_groups, choose, job_of
 from testbed.traces.pytorch import iterations, listed
@@ -34,7 +44,8 @@ from testbed.traces.trace import TraceError
 __all__ = ["message"]  # of `testbed.traces.chakra_nodes`
 
 TITLE = "Chakra execution trace, protobuf (.et) or STAGE's JSON"
-USES = frozenset({"group", "iteration", "group_file", "ranks"})
+USES = frozenset({"group", "iteration", "group_file", "ranks", "element_size"})
+_OPTIONS = {"group_file": "--group-file", "ranks": "--ranks", "element_size": "--element-size"}  # of graphs
 
 
 def recognises(head: bytes, path: Path) -> bool:
@@ -55,15 +66,16 @@ def read_ranks(paths: list[Path], request: Request) -> list[Profile] | JobProfil
         read.append(nodes if _is_graph(nodes, request, alone=len(paths) == 1) else _profile(path, nodes, request))
     graphs = [one for one in read if isinstance(one, dict)]
     if len(graphs) < len(paths):
-        if request.group_file is not None or request.ranks is not None:
-            option = "--group-file" if request.group_file is not None else "--ranks"
+        if given := [option for field, option in _OPTIONS.items() if getattr(request, field) is not None]:
             raise TraceError(
-                f"{paths[0]}: {option} is for traces of work or of exchanges alone, and this one has times"
+                f"{paths[0]}: {given[0]} is for traces of work or of exchanges alone, and this one has times"
             )
         return [
             _profile(path, one, request) if isinstance(one, dict) else one
             for path, one in zip(paths, read, strict=True)
         ]
+    if request.element_size is not None:
+        graphs = [_in_bytes(nodes, request.element_size) for nodes in graphs]
     if request.iteration is not None:
         raise TraceError(f"{paths[0]}: --iteration is for a trace that has neither work nor times, of one rank")
     return _one_rank(paths[0], graphs[0], request) if len(paths) == 1 else _all_ranks(paths, graphs, request)
@@ -168,7 +180,25 @@ def _graph(nodes: dict[int, ChakraNode], path: Path, part: bool) -> dict[int, ra
     return found
 
 
-def _about_nodes(graphs: Iterable[dict[int, ChakraNode]]) -> Iterator[str]:
+def _in_bytes(nodes: dict[int, ChakraNode], element: int) -> dict[int, ChakraNode]:
+    """The same, where sizes are numbers of elements."""
+    return {
+        number: replace(
+            node,
+            bytes=None if node.bytes is None else node.bytes * element,
+            work=(node.work[0], None if node.work[1] is None else node.work[1] * element),
+        )
+        for number, node in nodes.items()
+    }
+
+
+def _about_nodes(path: Path, graphs: Iterable[dict[int, ChakraNode]], request: Request) -> Iterator[str]:
+    if request.element_size is not None:
+        yield f"comm_size and tensor_size are taken to be numbers of elements of {request.element_size}"
+    elif is_of_stage(path):
+        yield (
+            "warning: STAGE writes numbers of elements, which are taken to be bytes, as ASTRA-sim does. --element-size 2B says that an element has 16 bits"
+        )
     nodes = [node for graph in graphs for node in graph.values()]
     if any(node.by_work for node in nodes):
         yield (
@@ -180,7 +210,7 @@ def _about_nodes(graphs: Iterable[dict[int, ChakraNode]]) -> Iterator[str]:
     if any(node.kind and node.duration_us for node in nodes):
         yield "the durations of exchanges in the files are not used: how long they take follows from their bytes"
     if lost := listed(node.name for node in nodes if node.type in STORAGE):
-        yield f"left out: reading and writing files ({lost})"
+        yield f"reading and writing files ({lost}) is left out"
 
 
 def _all_ranks(paths: list[Path], graphs: list[dict[int, ChakraNode]], request: Request) -> JobProfile:
@@ -215,7 +245,7 @@ def _all_ranks(paths: list[Path], graphs: list[dict[int, ChakraNode]], request: 
         said.append("comm_size of an all-gather is taken to be one rank's part, as ASTRA-sim has it")
     if file is not None:
         said.append(f"process groups have the ranks that {quoted(file.name)} lists")
-    said += _about_nodes(graphs)
+    said += _about_nodes(paths[0], graphs, request)
     return JobProfile(job, f"{_MEASURED_BY}, {len(paths)} ranks", groups=found, rank=0, assumptions=tuple(said))
 
 
@@ -252,18 +282,13 @@ def _one_rank(path: Path, nodes: dict[int, ChakraNode], request: Request) -> Job
         for number, node in nodes.items()
     }
     operations = rank_graphs.in_order(_graph(part, path, part=False), path)
-    if any(op.point_to_point and op.peer == -1 for op in operations):
+    if any(op.point_to_point for op in operations):
         raise TraceError(
-            f"{path}: its sends and receives do not say with which rank (comm_dst, comm_src). Give the files of all ranks"
+            f"{path}: it exchanges messages with other ranks, which do something else. Give the files of all ranks"
         )
     world = max((rank + 1 for lists in named.values() for one in lists for rank in one), default=0)
-    peers = {op.id: str(op.peer) for op in operations if op.point_to_point}
-    job = job_of(operations, [one.group for one in groups if one.chosen], world, rank, peers)
-    if any(op.kind == "send_recv" for op in job.operations):
-        raise TraceError(
-            f"{path}: it sends and receives, and how many ranks its process groups have is unknown. Give the files of all ranks, or --ranks"
-        )
-    said = [*_about_nodes([nodes]), *about_groups(groups)]
+    job = job_of(operations, [one.group for one in groups if one.chosen], world, rank, {})
+    said = [*_about_nodes(path, [nodes], request), *about_groups(groups)]
     if any(node.kind == "all_gather" for node in chosen):
         whole = all(node.group.workers for node in chosen if node.kind == "all_gather")
         said.append(

@@ -26,6 +26,7 @@ from testbed.core.text import quoted
 from testbed.core.units import Duration, Size
 from testbed.traces.importing import JobProfile, Profile, Request
 from testbed.traces.json_stream import Source, brief
+from testbed.traces.matching import MOST_STEPS
 from testbed.traces.operations import Groups, Kind, Operation, Placement
 from testbed.traces.process_groups import Found, Group, Job
 from testbed.traces.trace import MOST_OPERATIONS, TraceError
@@ -82,6 +83,11 @@ def read_ranks(paths: list[Path], request: Request) -> JobProfile:
     loop.run(header, rows)
     groups = {name: lists for name, lists in layout.groups.items() if name in loop.used}
     operations = tuple(loop.operations)
+    ranks = max((rank + 1 for lists in groups.values() for one in lists for rank in one), default=0)
+    if ranks * len(operations) > MOST_STEPS:
+        raise TraceError(
+            f"{path}: {ranks} ranks with {len(operations):,} operations each are more than {MOST_STEPS:,}. Generate the workload for fewer micro-batches (ga) or ranks (all_gpus)"
+        )
     if len(groups) < 2:
         operations = tuple(_unnamed(operations))
     tensor = groups.get("tp", ((),))[0]
@@ -276,8 +282,8 @@ def _layout(path: Path, header: _Header, rows: list[_Row], request: Request) -> 
     said = []
     if header.pp > 1:
         said.append(
-            f"left out: the file has the rows of one of {header.pp} pipeline stages, and {stage} of its {ranks} ranks are imported. Messages between stages "
-            f"({Size(header.pp_bytes)} each) and the pipeline's bubble are not in the trace"
+            f"the file has the rows of one of {header.pp} pipeline stages, and {stage} of its {ranks} ranks are imported: messages between stages "
+            f"({Size(header.pp_bytes)} each) and the pipeline's bubble are left out"
         )
     alone = frozenset(name for name, (_, size) in sizes.items() if size == 1)
     return _Layout(groups, alone, tuple(said))
@@ -397,6 +403,6 @@ def _about(header: _Header, rows: list[_Row], loop: _Loop) -> Iterator[str]:
     if header.micro_batches > 1:
         yield f"the rows have {header.micro_batches} micro-batches (ga): all go forward, then all backward, as SimAI's loop does"
     if longest := max(row.process_ns for row in rows):
-        yield f"left out: the processing after each exchange ({Duration(longest)} at most)"
+        yield f"the processing after each exchange ({Duration(longest)} at most) is left out"
     for name, count in loop.lonely.items():
-        yield f"left out: {count} exchanges of group {quoted(name)}, which has one rank"
+        yield f"{count} exchanges of group {quoted(name)} are left out: it has one rank"

@@ -11,6 +11,7 @@ import pytest
 
 import testbed
 from testbed.core.errors import RequestError
+from testbed.core.units import Size
 from testbed.traces.importing import Imported, Request, import_files
 from testbed.traces.trace import Trace, TraceError, load, save
 from tests.support.profiles import Chakra, cli
@@ -18,7 +19,9 @@ from tests.support.stage_traces import ACTIVATION, SHARD, WEIGHTS, stage
 
 
 def whole(*paths: Path, **options: Any) -> Imported:
-    fields = {key: options.pop(key) for key in ("group", "ranks", "iteration", "group_file") if key in options}
+    fields = {
+        key: options.pop(key) for key in ("group", "ranks", "iteration", "group_file", "element_size") if key in options
+    }
     return import_files(list(paths), Request(**fields), name="mine", model="a model", **options)
 
 
@@ -53,6 +56,40 @@ def test_work_of_all_ranks(form: str, tmp_path: Path) -> None:
     assert "comm_group.json" in said and "one rank's part" in said and "--device" in said
 
 
+def test_micro_batches_overlap_in_a_pipeline(tmp_path: Path) -> None:
+    """The file has a micro-batch after the other; the second goes forward while the first one is away."""
+    for rank in range(2):
+        made = Chakra()
+        for number in range(2):
+            if rank == 0:
+                forward = made.work(10**12, 10)
+                made.send(ACTIVATION, 1, made.work(10**12, 10, forward), tag=number)
+                made.work(3 * 10**12, 10, made.recv(ACTIVATION, 1, tag=number))
+            else:
+                made.send(ACTIVATION, 0, made.work(4 * 10**12, 10, made.recv(ACTIVATION, 0, tag=number)), tag=number)
+        made.write(tmp_path, f"t.{rank}.et")
+    first, last = whole(tmp_path).trace.roles
+    assert [op.flops for op in first.operations if op.computes] == [1e12, 1e12, 1e12, 1e12, 3e12, 3e12]
+    assert [op.tag for op in first.operations if op.kind == "send"] == [0, 1]
+    assert [op.after for op in last.operations if op.computes] == [("recv1",), ("recv2",)]
+
+
+def test_numbers_of_elements_are_not_bytes(tmp_path: Path) -> None:
+    folder = stage(tmp_path / "generated")
+    plain, two = whole(folder).trace, whole(folder, element_size=Size(2)).trace
+    assert two.bytes_per_iteration == 2 * plain.bytes_per_iteration
+    assert [op.flops for op in two.all_operations] == [op.flops for op in plain.all_operations]
+    assert [op.memory_bytes for op in two.all_operations if op.computes] == [
+        2 * (op.memory_bytes or 0) for op in plain.all_operations if op.computes
+    ]
+    metadata = Chakra()
+    metadata.messages[0].attr.add(name="schema", string_val="symbolic_tensor_network")
+    metadata.collective(5, metadata.work(5, 5))
+    warned = whole(metadata.write(tmp_path, "stage.0.et")).trace.assumptions
+    assert any(one.startswith("warning: ") for one in warned)
+    assert not any(one.startswith("warning: ") for one in plain.assumptions)
+
+
 def test_one_group_or_kind_of_it(tmp_path: Path) -> None:
     folder = stage(tmp_path / "generated")
     imported = whole(folder, group="1")
@@ -64,9 +101,10 @@ def test_one_group_or_kind_of_it(tmp_path: Path) -> None:
 
 def test_without_a_group_file_the_ranks_that_name_a_group_are_in_it(tmp_path: Path) -> None:
     folder = stage(tmp_path / "generated")
-    (folder / "comm_group.json").rename(folder / "lists.json")
-    assert whole(folder).trace.groups == whole(folder, group_file=folder / "lists.json").trace.groups
-    assert whole(folder / "llm").trace.groups == whole(*folder.glob("*.et"), folder / "lists.json").trace.groups
+    lists = (folder / "comm_group.json").rename(tmp_path / "lists.txt")
+    assert whole(folder).trace.groups == whole(folder, group_file=lists).trace.groups
+    named = lists.rename(folder / "llm.json")
+    assert whole(folder / "llm").trace.groups == whole(*folder.glob("*.et"), named).trace.groups
 
 
 def test_one_rank_of_work_stands_for_all(tmp_path: Path) -> None:

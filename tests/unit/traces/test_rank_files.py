@@ -70,6 +70,8 @@ def test_process_groups_in_a_file(tmp_path: Path) -> None:
     (tmp_path / "more_groups.json").write_text('{"1": [0]}')
     with pytest.raises(TraceError, match="--group-file"):
         groups_beside(tmp_path / "w.0.et")
+    (tmp_path / "w.json").write_text('{"1": [0]}')
+    assert groups_beside(tmp_path / "w.0.et") == tmp_path / "w.json"
 
 
 @pytest.mark.parametrize(
