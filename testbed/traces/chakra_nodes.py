@@ -1,4 +1,4 @@
-"""The nodes of Chakra execution traces: protobuf (``.et``) and STAGE's JSON.
+"""The nodes of Chakra execution traces: protobuf (``.et``), the JSON that ``chakra_jsonizer`` makes of it, and STAGE's JSON.
 
 A file is a ``GlobalMetadata`` message and then ``Node`` messages, each after its length
 as a varint. The messages are described here by the field numbers of Chakra's
@@ -14,11 +14,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
 from google.protobuf.message import DecodeError, Message
 
 from testbed.core.text import quoted
-from testbed.traces.json_stream import LONGEST, Source, brief, items
+from testbed.traces.json_stream import LINES, LONGEST, Source, brief, head, items
 from testbed.traces.process_groups import NO_GROUP, Group
 from testbed.traces.pytorch import kind_of
 from testbed.traces.trace import Kind, TraceError
@@ -37,6 +37,13 @@ _BARRIER = 9
 # Names in STAGE's JSON.
 _JSON_TYPES = {"comp_node": _COMPUTE, "coll_comm_node": _COLLECTIVE, "comm_send_node": _SEND, "comm_recv_node": _RECEIVE,
                "mem_load_node": LOAD, "mem_store_node": STORE}  # fmt: skip
+_NODE_TYPES = {
+    name: number
+    for number, name in enumerate(
+        ("INVALID_NODE", "METADATA_NODE", "MEM_LOAD_NODE", "MEM_STORE_NODE", "COMP_NODE", "COMM_SEND_NODE", "COMM_RECV_NODE", "COMM_COLL_NODE",
+         "STORAGE_NODE", "BATCH_NODE", "CHECKPOINT_NODE")
+    )
+}  # fmt: skip
 _JSON_KINDS = {"ALL_REDUCE": 0, "ALL_GATHER": 2, "BROADCAST": 5, "ALL_TO_ALL": 6, "REDUCE_SCATTER": 7}
 _STAGE = "symbolic_tensor_network"
 _LATEST_US = 1 << 60
@@ -44,14 +51,14 @@ _MOST_RANKS = 1 << 24
 _MOST_WORK = {"num_ops": 1e20, "tensor_size": 1e15}
 
 
-def is_trace(head: bytes) -> bool:
+def is_trace(start: bytes) -> bool:
     """Whether a file begins as one of these does."""
-    if head.lstrip()[:1] == b"{":
-        return b'"node_type"' in head and any(f'"{name}"'.encode() in head for name in _JSON_TYPES)
-    start, metadata = io.BytesIO(head), message("GlobalMetadata")
+    if start.lstrip()[:1] == b"{":
+        return _is_of_stages_json(start) or any(f'"{name}"'.encode() in start for name in _NODE_TYPES)
+    file, metadata = io.BytesIO(start), message("GlobalMetadata")
     try:
-        size = _varint(start, Path())
-        metadata.ParseFromString(start.read(size))
+        size = _varint(file, Path())
+        metadata.ParseFromString(file.read(size))
     except (TraceError, DecodeError, OverflowError):
         return False
     return bool(metadata.version or any(attribute.name for attribute in metadata.attr))
@@ -187,14 +194,12 @@ def _read_messages(path: Path) -> Iterator[Any]:
 
 def is_of_stage(path: Path) -> bool:
     """Whether STAGE wrote it, which counts elements and not bytes."""
-    if _is_json(path):
-        return True
-    metadata = next(_read_messages(path))
+    metadata = next(_read_any(path))
     return any(one.name == "schema" and one.string_val == _STAGE for one in metadata.attr)
 
 
 def read_nodes(path: Path) -> dict[int, ChakraNode]:
-    messages = _read_json(path) if _is_json(path) else _read_messages(path)
+    messages = _read_any(path)
     if next(messages, None) is None:
         raise TraceError(f"{path} is empty")
     nodes: dict[int, ChakraNode] = {}
@@ -208,14 +213,34 @@ def read_nodes(path: Path) -> dict[int, ChakraNode]:
     return nodes
 
 
-def _is_json(path: Path) -> bool:
-    with Source(path) as source:
-        return io.BufferedReader(source).read(1024).lstrip()[:1] == b"{"
+def _read_any(path: Path) -> Iterator[Any]:
+    start = head(path)
+    if start.lstrip()[:1] != b"{":
+        return _read_messages(path)
+    return _read_stages_json(path) if _is_of_stages_json(start) else _read_json(path)
+
+
+def _is_of_stages_json(start: bytes) -> bool:
+    return b'"node_type"' in start and any(f'"{name}"'.encode() in start for name in _JSON_TYPES)
 
 
 def _read_json(path: Path) -> Iterator[Any]:
+    """As `_read_messages`, of the objects that ``chakra_jsonizer`` writes one after the other."""
+    for count, item in enumerate(items(path, LINES)):
+        name = "Node" if count else "GlobalMetadata"
+        if count and isinstance(item.get("type"), str):
+            item["type"] = _NODE_TYPES.get(item["type"], 0)
+        try:
+            yield json_format.ParseDict(item, message(name), ignore_unknown_fields=True)
+        except (json_format.ParseError, TypeError, ValueError, AttributeError) as error:
+            raise TraceError(f"{path}: object {count} ({name}) does not fit Chakra's schema: {brief(item)}") from error
+
+
+def _read_stages_json(path: Path) -> Iterator[Any]:
     """As `_read_messages`, of STAGE's JSON: ``{"nodes": [{"id": 1, "node_type": "comp_node", "num_ops": …}]}``."""
-    yield message("GlobalMetadata")
+    metadata = message("GlobalMetadata")
+    metadata.attr.add(name="schema", string_val=_STAGE)
+    yield metadata
     for count, item in enumerate(items(path, "nodes")):
         where = f"{path}: node {count} of 'nodes'"
         kind = item.get("node_type")

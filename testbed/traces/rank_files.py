@@ -15,7 +15,7 @@ from testbed.traces.trace import TraceError
 
 ProcessGroups = Mapping[str, tuple[tuple[int, ...], ...]]  # lists of ranks by name
 
-_OF_A_RANK = re.compile(r"(?:^|[._-])(\d{1,6})\.(?:et|json)(?:\.gz)?$")
+_OF_A_RANK = re.compile(r"(?:^|[._-]|rank)(\d{1,6})\.(?:et|json)(?:\.gz)?$")
 _MOST_BYTES = 4 * MEGABYTE
 _MOST_RANK = 1 << 20
 _MOST_FILES = 64  # of a folder in which process groups are looked for

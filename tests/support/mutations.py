@@ -339,19 +339,24 @@ def _bytes(draw: random.Random, content: bytes) -> bytes:
 
 def work(draw: random.Random, folder: Path) -> list[str]:
     """An import of the mutated files of all ranks, or of one, with work in place of times, at times with flags."""
-    form = draw.choice(("et", "json"))
+    form = draw.choice(("et", "json", "jsonizer"))
     traces = stage(Path(tempfile.mkdtemp(dir=folder)), form)
     for path in sorted(traces.iterdir()):
         if draw.random() < 0.2:
             content = path.read_bytes()
-            if path.suffix == ".json" and draw.random() < 0.8:
+            if path.suffix == ".json" and form == "jsonizer" and path.stem != "comm_group" and draw.random() < 0.8:
+                objects = json.loads(f"[{content.decode().replace('}{', '},{')}]")
+                path.write_bytes(
+                    b"".join(_values(draw, one) if draw.random() < 0.3 else json.dumps(one).encode() for one in objects)
+                )
+            elif path.suffix == ".json" and form != "jsonizer" and draw.random() < 0.8:
                 path.write_bytes(_values(draw, json.loads(content)))
             else:
                 path.write_bytes(_bytes(draw, content))
         elif draw.random() < 0.02:
             path.unlink()
     one = draw.random() < 0.3
-    words = ["import", str(traces / f"llm.{draw.randrange(8)}.{form}" if one else traces)]
+    words = ["import", str(traces / f"llm.{draw.randrange(8)}.{'et' if form == 'et' else 'json'}" if one else traces)]
     words += ["-o", str(folder / "out.json"), "--force"]
     for flag, values in (("--group", ("1", "dp", "")), ("--ranks", ("8", "2", "0")), ("--only", ("all_reduce", "send,recv")), ("--native-rate", ("20gbit",)),
                          ("--group-file", (str(traces / "comm_group.json"), str(traces / "gone.json"), str(traces))), ("--format", ("chakra", "kineto"))):  # fmt: skip

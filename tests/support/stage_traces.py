@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from google.protobuf.json_format import MessageToDict
+
 from tests.support.profiles import Chakra
 
 WEIGHTS, ACTIVATION, SHARD = 4_000_000, 1_000_000, 250_000
@@ -31,13 +33,22 @@ def stage(folder: Path, form: str = "et") -> Path:
             backward = made.work(6 * 10**12, 3 * 10**9, came)
             made.send(ACTIVATION, rank - 4, backward, tag=8)
         made.collective(WEIGHTS, made.node("label", 4, backward), pg_name=dp, comm_priority=1)
-        if form == "et":
+        if form == "jsonizer":
+            (folder / f"llm.{rank}.json").write_text("".join(map(jsonized, made.messages)))
+        elif form == "et":
             made.write(folder, f"llm.{rank}.et")
         else:
             (folder / f"llm.{rank}.json").write_text(
                 json.dumps({"nodes": [as_json(node) for node in made.messages[1:]]})
             )
     return folder
+
+
+def jsonized(message: Any) -> str:
+    """A message as chakra_jsonizer writes it."""
+    raw = MessageToDict(message)
+    names = {4: "COMP_NODE", 5: "COMM_SEND_NODE", 6: "COMM_RECV_NODE", 7: "COMM_COLL_NODE"}
+    return json.dumps({**raw, "type": names[raw["type"]]} if "type" in raw else raw, indent=2)
 
 
 def as_json(node: Any) -> dict[str, Any]:

@@ -43,7 +43,7 @@ from testbed.traces.trace import TraceError
 
 __all__ = ["message"]  # of `testbed.traces.chakra_nodes`
 
-TITLE = "Chakra execution trace, protobuf (.et) or STAGE's JSON"
+TITLE = "Chakra execution trace, protobuf (.et) or JSON"
 USES = frozenset({"group", "iteration", "group_file", "ranks", "element_size"})
 _OPTIONS = {"group_file": "--group-file", "ranks": "--ranks", "element_size": "--element-size"}  # of graphs
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,7 +32,7 @@ def again(trace: Trace, folder: Path) -> Trace:
     return load(str(folder / "again.json"))
 
 
-@pytest.mark.parametrize("form", ["et", "json"])
+@pytest.mark.parametrize("form", ["et", "json", "jsonizer"])
 def test_work_of_all_ranks(form: str, tmp_path: Path) -> None:
     trace = whole(stage(tmp_path / "generated", form)).trace
     assert trace.version == 2 and trace.ranks == 8 and trace.native_rate is None
@@ -243,3 +245,52 @@ def test_its_replay_takes_what_its_work_and_bytes_take(tmp_path: Path, capsys: p
     results = testbed.run(**asked, peak="100tflops", mfu="100%", memory="10tb/s")
     assert float(results.summary["ideal_s"].iloc[0]) == pytest.approx(0.125, rel=0.01)
     assert float(results.summary["mean_s"].iloc[0]) == pytest.approx(0.125, rel=0.02)
+
+
+GROUPS = {"tp0": (0, 1), "tp1": (2, 3), "dp0": (0, 2), "dp1": (1, 3), "": (0, 1, 2, 3)}
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_ranks_that_can_be_carried_out_are_imported_as_they_are(seed: int, tmp_path: Path) -> None:
+    """Nodes drawn in an order in which they can happen: all of them are there, and none waits for ever."""
+    draw = random.Random(seed)
+    made = [Chakra() for _ in range(4)]
+    own: list[list[int]] = [[] for _ in made]
+    exchanged = [Counter[str]() for _ in made]
+    computed = [0] * 4
+
+    def after(rank: int) -> list[int]:
+        return draw.sample(own[rank], min(len(own[rank]), draw.randint(0, 2)))
+
+    for _ in range(draw.randint(5, 40)):
+        size = draw.randint(1, 1000)
+        kind = draw.random()
+        if kind < 0.4:
+            rank = draw.randrange(4)
+            own[rank].append(made[rank].work(size * 10**9, size, *after(rank)))
+            computed[rank] += size * 10**9
+        elif kind < 0.7:
+            name = draw.choice(sorted(GROUPS))
+            for rank in GROUPS[name]:
+                own[rank].append(made[rank].collective(size, *after(rank), pg_name=name))
+                exchanged[rank]["all_reduce"] += size
+        else:
+            source, target = draw.sample(range(4), 2)
+            tag = draw.randrange(2)
+            own[source].append(made[source].send(size, target, *after(source), tag=tag))
+            own[target].append(made[target].recv(size, source, *after(target), tag=tag))
+            exchanged[source]["send"] += size
+            exchanged[target]["recv"] += size
+    for rank in range(4):
+        own[rank].append(made[rank].collective(1, *after(rank)))
+        exchanged[rank]["all_reduce"] += 1
+    (tmp_path / "lists.json").write_text(json.dumps({name: list(ranks) for name, ranks in GROUPS.items() if name}))
+    files = [one.write(tmp_path, f"t.{rank}.et") for rank, one in enumerate(made)]
+    trace = again(whole(*files, group_file=tmp_path / "lists.json").trace, tmp_path)
+    for role in trace.all_roles:
+        for rank in role.ranks:
+            found: Counter[str] = Counter()
+            for op in role.operations:
+                found[op.kind] += op.size
+            assert found == Counter({**exchanged[rank], "compute": 0})
+            assert sum(op.flops or 0 for op in role.operations) == computed[rank]

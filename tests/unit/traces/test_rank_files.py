@@ -53,13 +53,8 @@ def test_a_folder_or_a_prefix_stands_for_the_files_of_all_ranks(tmp_path: Path) 
     assert expanded([tmp_path]) == in_order
     assert expanded([tmp_path / "w"]) == in_order
     assert expanded([tmp_path / "w.2.et", tmp_path / "nothing"]) == [tmp_path / "w.2.et", tmp_path / "nothing"]
-    assert [rank_of(Path(name)) for name in ("w.10.et", "3.json.gz", "w.et", "v2.et", "w_7.et")] == [
-        10,
-        3,
-        None,
-        None,
-        7,
-    ]
+    names = ["w.10.et", "3.json.gz", "w.et", "v2.et", "w_7.et", "rank5.et"]
+    assert [rank_of(Path(name)) for name in names] == [10, 3, None, None, 7, 5]
 
 
 def test_process_groups_in_a_file(tmp_path: Path) -> None:
