@@ -154,46 +154,61 @@ def read_events(path: Path) -> Events:
     nothing = True
     for event in items(path, "traceEvents"):
         nothing = False
-        if event.get("ph") != "X":
-            continue
-        name, category = event.get("name"), str(event.get("cat", "")).lower()
-        if not isinstance(name, str):
-            raise TraceError(f"{path}: an event's 'name' is {brief(name)}, which is not text")
-        args = event.get("args", {})
-        if not isinstance(args, dict):
-            raise TraceError(f"{path}: 'args' of the event {quoted(name)} is {brief(args)}, which is not an object")
-        if category in _WORK_OF_GPUS:
-            _add_kernel(events, name, args, _span(event, path), path)
-        elif category in _RUNTIME:
-            start, end = _span(event, path)
-            events.launch.append(start)
-            events.launch_correlation.append(_correlation(args))
-            events.launch_thread.append(_thread(events, event))
-            if "Synchronize" in name:
-                events.waits.append((start, end))
-            if "DeviceSynchronize" in name:
-                events.device_waits.append((start, end))
-        elif category == "cuda_sync":
-            _add_stream_wait(events, args, _span(event, path))
-        elif name == "record_param_comms":
-            _add_collective(events, args, _span(event, path), _thread(events, event), path)
-        elif ANNOTATION.match(name) and category != "gpu_user_annotation":
-            events.annotations.append(_call(name, args, _span(event, path), _thread(events, event)))
-        elif name.startswith("ProfilerStep#"):
-            steps = events.gpu_steps if category == "gpu_user_annotation" else events.profiler_steps
-            steps.append((shown(name), *_span(event, path)))
-        elif name.startswith("Optimizer.step#") and category != "gpu_user_annotation":
-            events.optimizer_steps.append((name, *_span(event, path)))
-        elif len(events.saves) < _MOST_SAVES and _SAVES.search(name):
-            events.saves.append((_span(event, path)[0], shown(name)))
-        if events.communication > _MOST:
-            raise TraceError(f"{path} has more than {_MOST:,} collectives and steps: profile fewer steps (three do)")
+        if event.get("ph") == "X":
+            add(events, event, path)
     if nothing:
         raise TraceError(f"{path} has no 'traceEvents', or none in it: is it a trace of the PyTorch profiler?")
     return events
 
 
-def _span(event: dict[str, Any], path: Path) -> tuple[float, float]:
+def add(events: Events, event: dict[str, Any], path: Path) -> None:
+    """An event with a duration; raises `TraceError`."""
+    name, args = named(event, path)
+    category = str(event.get("cat", "")).lower()
+    if category in _WORK_OF_GPUS:
+        _add_kernel(events, name, args, span_of(event, path), path)
+    elif category in _RUNTIME:
+        start, end = span_of(event, path)
+        events.launch.append(start)
+        events.launch_correlation.append(_correlation(args))
+        events.launch_thread.append(thread_of(events, event))
+        if "Synchronize" in name:
+            events.waits.append((start, end))
+        if "DeviceSynchronize" in name:
+            events.device_waits.append((start, end))
+    elif category == "cuda_sync":
+        _add_stream_wait(events, args, span_of(event, path))
+    elif name == "record_param_comms":
+        _add_collective(events, args, span_of(event, path), thread_of(events, event), path)
+    elif ANNOTATION.match(name) and category != "gpu_user_annotation":
+        events.annotations.append(_call(name, args, span_of(event, path), thread_of(events, event)))
+    elif name.startswith("ProfilerStep#"):
+        steps = events.gpu_steps if category == "gpu_user_annotation" else events.profiler_steps
+        steps.append((shown(name), *span_of(event, path)))
+    elif name.startswith("Optimizer.step#") and category != "gpu_user_annotation":
+        events.optimizer_steps.append((name, *span_of(event, path)))
+    elif len(events.saves) < _MOST_SAVES and _SAVES.search(name):
+        events.saves.append((span_of(event, path)[0], shown(name)))
+    check_room(events, path)
+
+
+def check_room(events: Events, path: Path) -> None:
+    """Raises `TraceError` if more is held than a profile of a few steps has."""
+    if events.communication > _MOST:
+        raise TraceError(f"{path} has more than {_MOST:,} collectives and steps: profile fewer steps (three do)")
+
+
+def named(event: dict[str, Any], path: Path) -> tuple[str, dict[str, Any]]:
+    """Name and arguments of an event; raises `TraceError`."""
+    name, args = event.get("name"), event.get("args", {})
+    if not isinstance(name, str):
+        raise TraceError(f"{path}: an event's 'name' is {brief(name)}, which is not text")
+    if not isinstance(args, dict):
+        raise TraceError(f"{path}: 'args' of the event {quoted(name)} is {brief(args)}, which is not an object")
+    return name, args
+
+
+def span_of(event: dict[str, Any], path: Path) -> tuple[float, float]:
     where = f"{path}: the event {quoted(event['name'])} at ts {brief(event.get('ts'))}"
     start = number(event, "ts", where)
     return start, start + number(event, "dur", where)
@@ -216,7 +231,7 @@ def _external_id(args: dict[str, Any]) -> str:
     return str(given) if given else NO_ID
 
 
-def _thread(events: Events, event: dict[str, Any]) -> int:
+def thread_of(events: Events, event: dict[str, Any]) -> int:
     return events.threads.setdefault((str(event.get("pid")), str(event.get("tid"))), len(events.threads))
 
 
@@ -377,6 +392,8 @@ def floats(values: array[float]) -> Floats:
 def before_events(path: Path) -> bytes:
     """The file up to its events, which tells who measured and on what."""
     start = head(path)
+    if start.lstrip()[:1] == b"[":
+        return b""
     first = re.search(rb'"traceEvents"', start)
     return start[: first.start()] if first else start
 

@@ -430,6 +430,7 @@ RECORDS: dict[str, Callable[[], bytes]] = {
     "nccl_inspector": lambda: records.inspector().encode(),
     "nccl_profiler": lambda: records.nccl_profiler().encode(),
     "nsys": records.nsys,
+    "ascend": lambda: records.ascend().replace(b"}, {", b"},\n{"),
     "deepspeed": lambda: records.deepspeed_log().encode(),
     "deepspeed_table": lambda: records.deepspeed_table(
         [("broadcast", "98.25 MB", 1), ("all_gather_into_tensor", "2.0 KB", 20), ("all_reduce", "1.5 GB", 40)]
@@ -446,7 +447,7 @@ def record(kind: str, draw: random.Random, folder: Path) -> list[str]:
     if kind == "deepspeed_table" and draw.random() < 0.8:
         words += ["--steps", "20"]
     for flag, values in (("--iteration", ("5ms", "0s")), ("--steps", ("1", "2", "5", "999999")), ("--ranks", ("8", "1")), ("--group", ("0x7d3f", "")),
-                         ("--only", ("all_reduce",)), ("--format", (kind.removesuffix("_table"),) * 3)):  # fmt: skip
+                         ("--only", ("all_reduce",)), ("--format", ({"deepspeed_table": "deepspeed", "ascend": "kineto"}.get(kind, kind),) * 3)):  # fmt: skip
         if draw.random() < 0.15:
             words += [flag, draw.choice(values)]
     return words

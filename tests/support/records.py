@@ -262,3 +262,72 @@ def nsys(steps: int = 5, payload: str = "binary", named: str = "ProfilerStep#{}"
         made.collective("AllReduce", 4_000_000, now + 120, now + 80_000, 15_000)
         made.kernel("optimizer", now + 150, now + 95_000, 10_000)
     return made.content()
+
+
+class Ascend:
+    """A trace_view.json under construction; times in microseconds since the begin, written as text."""
+
+    BEGIN = 1_695_115_378_000_000
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+        for pid, name in ((1, "Python"), (4, "Ascend Hardware"), (5, "Communication"), (6, "Overlap Analysis")):
+            self.events.append({"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": name}})
+        self.events.append(
+            {"ph": "M", "name": "thread_name", "pid": 5, "tid": 0, "args": {"name": "Group 0 Communication"}}
+        )
+        self.events.append({"ph": "M", "name": "thread_name", "pid": 5, "tid": 1, "args": {"name": "Plane 0"}})
+
+    def at(self, moment: float) -> str:
+        return f"{self.BEGIN + round(moment)}.000"
+
+    def event(self, name: str, start: float, took: float, pid: int = 1, tid: int = 1, **args: Any) -> None:
+        self.events.append(
+            {"ph": "X", "name": name, "pid": pid, "tid": tid, "ts": self.at(start), "dur": took, "args": args}
+        )
+
+    def launched(self, name: str, launch: float, start: float, took: float, pid: int, tid: int, **args: Any) -> None:
+        number = len(self.events)
+        self.event(name, start, took, pid, tid, **args)
+        for phase, moment, where in (("s", launch, (1, 1)), ("f", start, (pid, tid))):
+            flow = {
+                "ph": phase,
+                "bp": "e",
+                "name": "torch_to_npu",
+                "id": number,
+                "pid": where[0],
+                "tid": where[1],
+                "ts": self.at(moment),
+            }
+            self.events.append({**flow, "cat": "async_npu"})
+
+    def content(self) -> bytes:
+        return json.dumps(self.events).encode()
+
+
+def ascend(steps: int = 4, **told: Any) -> bytes:
+    """The iteration of `nsys`."""
+    made, told = Ascend(), {"rank_size": 8, **told}
+    for step in range(steps):
+        now = 1000.0 + 105_000 * step
+        made.event(f"ProfilerStep#{step}", now, 105_000)
+        for launch, start, took in ((30, 20, 49_980), (90, 50_000, 30_000), (150, 95_000, 10_000)):
+            made.launched(
+                "aclnnMatmul",
+                now + launch,
+                now + max(start, launch + 5),
+                took - max(0, launch + 5 - start),
+                4,
+                10,
+                **{"Task Type": "AI_CORE", "Stream Id": 2},
+            )
+        for number, (launch, start, took, count) in enumerate(
+            ((60, 50_000, 10_000, 2_000_000), (120, 80_000, 15_000, 1_000_000))
+        ):
+            args = {"connection_id": 1, "data_type": "FP32", "alg_type": "HD-MESH", "count": count, **told}
+            args = {key: value for key, value in args.items() if value is not None}
+            made.launched(f"hcom_allReduce__524_{number}_1", now + launch, now + start, took, 5, 0, **args)
+            made.event("Notify_Wait", now + start, took, 4, 11, **{"Task Type": "NOTIFY_WAIT_SQE"})
+            made.event("Memcpy", now + start, took, 5, 1)
+        made.event("Communication", now, 5, 6, 1)
+    return made.content()

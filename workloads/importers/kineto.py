@@ -1,7 +1,8 @@
 """PyTorch profiler (Kineto) traces: Chrome's trace-event JSON, also gzipped.
 
 `kineto_events` reads the file, `kineto_collectives` finds the collectives in it, and
-`kineto_steps` gives them their place in the steps.
+`kineto_steps` gives them their place in the steps. `ascend_events` reads the list of events that
+the profiler writes on Ascend.
 """
 
 from __future__ import annotations
@@ -12,22 +13,30 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TypedDict
 
+from testbed.traces import ascend_events
 from testbed.traces.importing import Profile, Request, is_of_jax
+from testbed.traces.json_stream import ALL, head
 from testbed.traces.kineto_events import Events, before_events, read_events
 from testbed.traces.kineto_steps import steps_of
 from testbed.traces.trace import TraceError
 
-TITLE = "PyTorch profiler (Kineto) trace, JSON"
+TITLE = "PyTorch profiler (Kineto) trace, JSON; on Ascend trace_view.json"
 USES = frozenset({"group", "sizes", "ranks"})
 
 
 def recognises(head: bytes, path: Path) -> bool:
     named = b'"traceEvents"' in head or b'"deviceProperties"' in head
-    return head.lstrip()[:1] == b"{" and named and not is_of_jax(head)
+    listed = ascend_events.recognises(head)
+    return ((head.lstrip()[:1] == b"{" and named) or listed) and not is_of_jax(head)
 
 
 def read(path: Path, request: Request) -> Profile:
-    events = read_events(path)
+    start = head(path)
+    listed = start.lstrip()[:1] == b"["
+    if listed or b"Ascend Hardware" in start:
+        events = ascend_events.read_events(path, ALL if listed else "traceEvents", request)
+    else:
+        events = read_events(path)
     windows, names, said = _windows(events, path)
     remarks = [_remark(events, window) for window in windows]
     steps, groups, about = steps_of(events, windows, names, remarks, request, path)
