@@ -92,7 +92,7 @@ def _emulated(name: str, systems: list[str], out: Path) -> dict[str, float]:
     own = kept.setdefault(name, {})
     missing = [system for system in systems if system not in own]
     if missing:
-        (question,) = advise.questions(commands.parser(["advise"]).parse_args(["advise", *MIXES[name]]))
+        (question,) = advise.questions(commands.parser(["advise"]).parse_args(["advise", *MIXES[name]]), out / "models")
         bench = Emulations(question.fields, out)
         with progress.silent():
             base = bench.carry_out(Setting(question.systems[0], "spread", question.rate))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 DESCRIPTION = """Compute in seconds, by the flow simulator, what would help jobs that share a network: MLTCP, CASSINI, priorities, another
 placement, a faster network. Every answer has an interval and a reason. --emulate confirms the best options with real traffic."""
 MOST_RATES = 8
+MODELS = "models"  # folder of traces made from --model lines
 USUAL_RATE = Rate(100 * 10**9)
 LARGE_FRAMES = Rate(10 * 10**9), 9000  # from this rate on, unless --mtu is given
 FIELDS = (
@@ -33,6 +34,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "words", nargs="*", metavar="TRACE",
         help="a job each: a trace of the library, a file, or COMPUTE/BYTES (500ms/28MB); with options behind it: gpt2,workers=4",
+    )  # fmt: skip
+    parser.add_argument(
+        "--model", action="append", default=[], metavar="LINE",
+        help='a job from a model\'s dimensions, as `import --model` has them: "llama-7b --dp 4 --device h100"',
     )  # fmt: skip
     parser.add_argument(
         "--jobs",
@@ -63,7 +68,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    asked = list(questions(parsed))
     from testbed.campaign import advice
     from testbed.campaign.advice.document import joined
     from testbed.campaign.advice.measuring import Emulations, Simulated
@@ -74,6 +78,7 @@ def run(parsed: argparse.Namespace) -> int:
         if parsed.quiet or parsed.json:
             status.stop()
         found = []
+        asked = list(questions(parsed, Path(parsed.out) / MODELS if parsed.emulate else folder / MODELS))
         simulated = Simulated(asked[0].fields, folder)
         for question in asked:
             found.append(advice.answer(question, simulated, status.update))
@@ -103,12 +108,15 @@ def _as_simulated(fields: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name != "sample_interval"}
 
 
-def questions(parsed: argparse.Namespace) -> Iterator[Question]:
-    """One for each rate; raises `RequestError`."""
+def questions(parsed: argparse.Namespace, models: Path) -> Iterator[Question]:
+    """One for each rate; traces of models go to the folder ``models``. Raises `RequestError`."""
     from testbed.campaign.advice import USUAL_SYSTEMS, Question, workload
 
     rates = _rates(parsed)
-    fields: dict[str, Any] = {**flags.given(parsed), "job": workload.jobs(parsed.words, parsed.copies)}
+    fields: dict[str, Any] = {
+        **flags.given(parsed),
+        "job": workload.jobs([*parsed.words, *(f"--model {line}" for line in parsed.model)], parsed.copies, models),
+    }
     systems = tuple(fields.pop("system", USUAL_SYSTEMS))
     if len(set(systems)) < len(systems):
         raise RequestError(f"--system: {', '.join(systems)} names a system twice. Name each one once.")

@@ -29,9 +29,8 @@ def title(option: Option) -> str:
 
 def shared(base: Result) -> str:
     """What sharing costs the jobs as they are."""
-    if not base.ideal_s:
-        return ""
-    return f"Sharing takes {base.mean_s / base.ideal_s:.2f} times the time in isolation."
+    alone_s = base.isolated_s or base.ideal_s
+    return f"Sharing takes {base.mean_s / alone_s:.2f} times the time in isolation." if alone_s else ""
 
 
 def reason(

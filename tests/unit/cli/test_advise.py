@@ -95,6 +95,15 @@ def test_a_cluster_makes_placement_count(capsys: pytest.CaptureFixture[str]) -> 
     assert (found["helps"], found["best"]) == (True, "packed")
 
 
+def test_a_line_of_a_model_is_a_job(capsys: pytest.CaptureFixture[str]) -> None:
+    line = "gpt2 --dp 2 --device a100"
+    found = asked(
+        capsys, f"--model {line}", "--model", line, "--rate", "25gbit", "--system", "reno", "mltcp_reno", *SHORT
+    )
+    assert [(job["trace"], job["workers"]) for job in found["jobs"]] == [("gpt2", 2), ("gpt2", 2)]
+    assert all(job["shared_s"] > job["alone_s"] for job in found["jobs"])
+
+
 def test_an_option_that_jobs_cannot_have_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     found = asked(capsys, *EQUAL, *SHORT, "--system", "reno", "bbr")
     assert [one["system"] for one in found["left_out"]] == ["bbr"] and found["left_out"][0]["why"]
@@ -105,7 +114,7 @@ def test_an_option_that_jobs_cannot_have_is_left_out(capsys: pytest.CaptureFixtu
     [
         [], ["gpt3x"], ["gpt2", "--rate", "100"], ["gpt2", "--rates", "50gbit,x"], ["500ms/28"], ["gpt2", "gpt2", "--jobs", "2"],
         ["gpt2", "--jobs", "0"], ["gpt2", "--system", "reno", "reno"], ["gpt2", "--cluster", "nowhere"], ["./none.json"],
-        ["gpt2,workers=0"], ["gpt2", "--system", "rneo"], ["gpt2", "--rates", ",".join(f"{n}gbit" for n in range(1, 20))],
+        ["gpt2,workers=0"], ["--model", "gpt5"], ["--model gpt2 --dp x"], ["gpt2", "--system", "rneo"], ["gpt2", "--rates", ",".join(f"{n}gbit" for n in range(1, 20))],
     ],
     ids=" ".join,
 )  # fmt: skip
@@ -116,12 +125,12 @@ def test_bad_requests(words: list[str], capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_jobs_as_words() -> None:
-    assert workload.jobs(["gpt2"], None) == ["gpt2", "gpt2"]
-    assert workload.jobs(["gpt2"], 3) == ["gpt2"] * 3
-    assert workload.jobs(["gpt2", "./x/y.json,workers=4"], None) == ["gpt2", "./x/y.json,workers=4"]
-    assert workload.jobs(["500ms/28MB,workers=4"], 1) == ["synthetic,compute=500ms,bytes=28MB,workers=4"]
+    assert workload.jobs(["gpt2"], None, Path()) == ["gpt2", "gpt2"]
+    assert workload.jobs(["gpt2"], 3, Path()) == ["gpt2"] * 3
+    assert workload.jobs(["gpt2", "./x/y.json,workers=4"], None, Path()) == ["gpt2", "./x/y.json,workers=4"]
+    assert workload.jobs(["500ms/28MB,workers=4"], 1, Path()) == ["synthetic,compute=500ms,bytes=28MB,workers=4"]
     with pytest.raises(RequestError):
-        workload.jobs(["500ms/28 apples"], 1)
+        workload.jobs(["500ms/28 apples"], 1, Path())
 
 
 @pytest.mark.parametrize("columns", [60, 100])
