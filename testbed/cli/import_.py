@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         type=Path,
         metavar="FILE",
-        help="profile of one rank, one file for each rank, or their folder",
+        help="profile of one rank, one file for each rank (matched by process group, or pooled), or their folder",
     )
     parser.add_argument(
         "-o",

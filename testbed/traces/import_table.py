@@ -121,9 +121,9 @@ def profiled(imported: Imported) -> Sequence[Operation]:
     trace = imported.trace
     if trace.operations:
         return trace.operations
-    named = {role.name: role for role in trace.roles}
-    role = named.get("profiled") or named.get(f"rank {imported.rank}") or trace.roles[0]
-    return role.operations
+    profiled = [role for role in trace.roles if role.name == "profiled"]
+    own = [role for role in trace.roles if imported.rank in role.ranks]
+    return (*profiled, *own, trace.roles[0])[0].operations
 
 
 def group_sizes(trace: Trace) -> dict[str | None, int]:

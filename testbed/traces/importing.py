@@ -36,7 +36,8 @@ from testbed.core.units import Duration, Rate, Size
 from testbed.traces.json_stream import head
 from testbed.traces.process_groups import Found, Job, about_groups
 from testbed.traces.rank_files import expanded, is_group_file
-from testbed.traces.steps import Step, trace_of, typical_s
+from testbed.traces.several_ranks import Ranked, Several, together
+from testbed.traces.steps import Step, of_job, trace_of, typical_s
 from testbed.traces.trace import VERSION_2, Kind, Operation, Role, Source, Trace, TraceError
 
 DEFAULT_RATE = Rate.parse("10gbit")
@@ -180,17 +181,26 @@ def import_files(
         on=on or profiles[0].on,
     )
     with within(", ".join(map(str, paths))):
-        trace = trace_of(
-            ranks, name=name, model=model, source=source, native_rate=native_rate,
-            assumptions=tuple(dict.fromkeys(said)),
-            groups=tuple(dict.fromkeys(one.group for profile in profiles for one in profile.groups if one.chosen)),
-            rank=profiles[0].rank, world=profiles[0].world,
-        )  # fmt: skip
+        whole: dict[str, Any] = {
+            "name": name, "model": model, "source": source, "native_rate": native_rate,
+        }  # fmt: skip
+        several = _several(profiles, ranks)
+        if several is not None:
+            trace = of_job(several.job, several.iterations, assumptions=tuple(dict.fromkeys(said)), **whole)
+        else:
+            trace = trace_of(
+                ranks,
+                assumptions=tuple(dict.fromkeys(said)),
+                groups=tuple(dict.fromkeys(one.group for profile in profiles for one in profile.groups if one.chosen)),
+                rank=profiles[0].rank,
+                world=profiles[0].world,
+                **whole,
+            )
         return Imported(
             trace,
             tuple({one.group: one for profile in reversed(profiles) for one in profile.groups}.values()),
             profiles[0].rank,
-            typical_s(ranks),
+            typical_s(ranks) if several is None else several.step_s,
         )
 
 
@@ -212,6 +222,16 @@ def _read(paths: Sequence[Path], request: Request, format: str | None) -> list[P
     for path, profile in zip(paths, profiles, strict=True):
         _check_steps(path, profile)
     return profiles
+
+
+def _several(profiles: list[Profile], ranks: list[list[Step]]) -> Several | None:
+    """The job by the profiles of several ranks; None if they are not told apart, or do the same in one group."""
+    found = [
+        Ranked(profile.rank, steps, [one.group for one in profile.groups if one.chosen], profile.world)
+        for profile, steps in zip(profiles, ranks, strict=True)
+        if profile.rank is not None
+    ]
+    return together(found) if len(found) == len(profiles) else None
 
 
 def _check_steps(path: Path, profile: Profile) -> None:

@@ -24,7 +24,7 @@ from testbed.traces.operations import Groups, Kind, Operation, Placement, Role
 from testbed.traces.trace import TraceError
 
 _MOST_NAMED = 12  # of what a file holds, in a message
-_MOST_RANKS = 4096
+MOST_RANKS = 4096
 _IN_A_SERVER = 8  # ranks of a tensor-parallel group that share one
 _TENSOR_PARALLEL = ("tensor", "tp")
 
@@ -152,7 +152,7 @@ def job_of(
     undirected = any(op.kind == "send_recv" for op in operations)
     if undirected or unknown or not used:
         return Job(tuple(_without_directions(operations)), {}, said=tuple(_about_directions(messages, unknown, used)))
-    lists, said = _layout(together, world)
+    lists, said = layout(together, world)
     if not messages:
         plain = operations if len(together) > 1 else [msgspec.structs.replace(op, group=None) for op in operations]
         inside = tuple(group.name for group in together if is_tensor_parallel(group) and len(together) > 1)
@@ -183,7 +183,7 @@ def is_tensor_parallel(group: Group) -> bool:
     return any(word in _TENSOR_PARALLEL for word in words) and group.workers <= _IN_A_SERVER
 
 
-def _layout(groups: Sequence[Group], world: int) -> tuple[Groups, list[str]]:
+def layout(groups: Sequence[Group], world: int) -> tuple[Groups, list[str]]:
     """The lists of ranks of each group, for all ranks."""
     groups = sorted(groups, key=lambda group: not is_tensor_parallel(group))
     recorded = [_grid(group.ranks) if len(group.ranks) == group.workers else None for group in groups]
@@ -191,15 +191,15 @@ def _layout(groups: Sequence[Group], world: int) -> tuple[Groups, list[str]]:
     known = [grid for grid in recorded if grid is not None]
     count = max((stride * size for stride, size in known), default=0)
     if len(known) == len(groups) and groups:
-        while any(count % (stride * size) for stride, size in known) and count <= _MOST_RANKS:
+        while any(count % (stride * size) for stride, size in known) and count <= MOST_RANKS:
             count += max(stride * size for stride, size in known)
         orthogonal = len({stride for stride, _ in known}) == len(known)
-        if count <= _MOST_RANKS and (orthogonal or sizes != world):
+        if count <= MOST_RANKS and (orthogonal or sizes != world):
             return {group.name: _lists(count, *grid) for group, grid in zip(groups, known, strict=True)}, []
-    if sizes > _MOST_RANKS:
+    if sizes > MOST_RANKS:
         names = ", ".join(_called(group) for group in groups)
         raise TraceError(
-            f"its process groups ({names}) make {sizes} ranks, and {_MOST_RANKS} is the most. Import one of them with --group NAME"
+            f"its process groups ({names}) make {sizes} ranks, and {MOST_RANKS} is the most. Import one of them with --group NAME"
         )
     found: Groups = {}
     stride = 1
@@ -238,7 +238,7 @@ def _rotated(operations: Sequence[Operation], rank: int, world: int, peers: Mapp
         return None
     numbers = {name: int(peer) for name, peer in peers.items()}
     count = max(world, rank + 1, *(peer + 1 for peer in numbers.values()))
-    if count > _MOST_RANKS:
+    if count > MOST_RANKS:
         return None
 
     def own(place: int) -> tuple[Operation, ...]:
@@ -265,9 +265,9 @@ def _with_neighbours(
     messages = sorted((op for op in operations if op.point_to_point), key=lambda op: op.kind == "send")
     labels = list(dict.fromkeys(peers[op.id] for op in messages))  # first those that it receives from
     each = max((len(one) * len(instances) for instances in lists.values() for one in instances), default=1)
-    if each * (len(labels) + 1) > _MOST_RANKS:
+    if each * (len(labels) + 1) > MOST_RANKS:
         raise TraceError(
-            f"it exchanges messages with {len(labels)} ranks, which with its process groups makes more than {_MOST_RANKS}: import one group with --group NAME"
+            f"it exchanges messages with {len(labels)} ranks, which with its process groups makes more than {MOST_RANKS}: import one group with --group NAME"
         )
     stages = [*labels[:1], "", *labels[1:]]  # the profiled one is the second
     groups: Groups = {

@@ -19,7 +19,8 @@ import msgspec
 
 from testbed.core.text import decimal, quoted
 from testbed.core.units import Duration, Rate, Size
-from testbed.traces.process_groups import Group, job_of
+from testbed.traces.operations import POINT_TO_POINT
+from testbed.traces.process_groups import Group, Job, job_of
 from testbed.traces.trace import Kind, Operation, Source, Trace, TraceError
 
 _ALIKE = 0.01  # part of the mean by which ranks may differ without a word
@@ -71,6 +72,41 @@ class Step:
     joined: int = 1  # how many steps of the profile it is
 
 
+@dataclass(frozen=True)
+class Iteration:
+    """The median of many steps."""
+
+    exchanges: tuple[Exchange, ...]  # in the order of the operations that are no computing
+    operations: tuple[Operation, ...]
+    moments: Moments
+    duration_s: float  # how long a step took
+    steps: int  # how many there are of them
+    computing: tuple[tuple[float, ...], ...]  # seconds of each step, by rank
+    said: tuple[str, ...]  # what is assumed
+
+
+def iteration_of(ranks: Sequence[Sequence[Step]]) -> Iteration:
+    """The median step of all ``ranks``, which are taken to do the same; raises `TraceError` if the steps have nothing to send."""
+    alike, unfinished = _alike(ranks)
+    used = [step for own in alike for step in own]
+    moments = [_moments(step) for step in used]
+    typical = used[sorted(range(len(used)), key=lambda index: moments[index].all)[len(used) // 2]]
+    computing = [[_moments(step).all for step in own] for own in alike if own]
+    said = (*_about_steps(used, sum(map(len, ranks)), unfinished), *_about_others(alike))
+    said = (*said, *_about_sizes(used), *_about_ranks(computing), *_about_noise(alike, computing))
+    usual, middle = _usual(used), _median_moments(moments)
+    operations = tuple(_operations(usual, middle, typical))
+    return Iteration(
+        usual,
+        operations,
+        middle,
+        median(step.duration_s for step in used),
+        len(used),
+        tuple(map(tuple, computing)),
+        said,
+    )
+
+
 def trace_of(
     ranks: Sequence[Sequence[Step]],
     *,
@@ -90,24 +126,39 @@ def trace_of(
     left out, which the assumptions then say. Steps that differ in sizes alone are alike. ``groups`` are the process groups of the exchanges;
     with them, or with sends and receives, the trace is of all ranks (`testbed.traces.process_groups`).
     """
-    alike, unfinished = _alike(ranks)
-    used = [step for own in alike for step in own]
-    moments = [_moments(step) for step in used]
-    typical = used[sorted(range(len(used)), key=lambda index: moments[index].all)[len(used) // 2]]
-    computing = [[_moments(step).all for step in own] for own in alike if own]
-    assumptions = (*assumptions, *_about_steps(used, sum(map(len, ranks)), unfinished), *_about_others(alike))
-    assumptions = (*assumptions, *_about_sizes(used), *_about_ranks(computing), *_about_noise(alike, computing))
-    usual = _usual(used)
-    operations = _operations(usual, _median_moments(moments), typical)
-    sent = [op.id for op in operations if not op.computes]
-    job = job_of(operations, groups, world, rank, dict(zip(sent, (one.peer for one in usual), strict=True)))
+    own = iteration_of(ranks)
+    sent = [op.id for op in own.operations if not op.computes]
+    peers = dict(zip(sent, (one.peer for one in own.exchanges), strict=True))
+    job = job_of(own.operations, groups, world, rank, peers)
+    return of_job(
+        job,
+        [own],
+        name=name,
+        model=model,
+        source=source,
+        native_rate=native_rate,
+        assumptions=(*assumptions, *own.said),
+    )
+
+
+def of_job(
+    job: Job,
+    iterations: Sequence[Iteration],
+    *,
+    name: str,
+    model: str,
+    source: Source,
+    native_rate: Rate | None,
+    assumptions: tuple[str, ...],
+) -> Trace:
+    """The trace of a ``job`` whose ranks do these ``iterations``."""
+    computing = [own for one in iterations for own in one.computing]
+    medians = _medians(sum(one.steps for one in iterations), len(computing))
     return Trace(
         version=job.version,
         name=name,
         model=model,
-        source=msgspec.structs.replace(
-            source, measured_by=f"{source.measured_by}; {_medians(len(used), len(computing))}"
-        ),
+        source=msgspec.structs.replace(source, measured_by=f"{source.measured_by}; {medians}"),
         operations=job.operations,
         groups=job.groups,
         roles=job.roles,
@@ -130,7 +181,9 @@ def _alike(ranks: Sequence[Sequence[Step]]) -> tuple[list[list[Step]], int]:
     if not kinds:
         raise TraceError("no step exchanges anything: there is nothing to replay")
     most = kinds.most_common(1)[0][0]
-    return [[step for step in own if _signature(step) == most] for own in whole], unfinished
+    alike = [[step for step in own if _signature(step) == most] for own in whole]
+    first = next(step for own in alike for step in own)
+    return [[_in_order_of(first, step) for step in own] for own in alike], unfinished
 
 
 def _iterations(ranks: Sequence[Sequence[Step]]) -> tuple[list[list[Step]], int]:
@@ -215,8 +268,31 @@ def _settled(step: Step) -> tuple[Exchange, ...]:
     return tuple(replace(one, awaited_s=since) if one.end_s == end and not known else one for one in step.exchanges)
 
 
-def _signature(step: Step) -> tuple[int | tuple[Kind, str, str], ...]:
-    return (step.joined, *((one.kind, one.group, one.peer) for one in step.exchanges))
+Connection = tuple[str, str, str]
+
+
+def connection(one: Exchange) -> Connection:
+    """What carries out one exchange after the other: a process group, or messages one way between two ranks."""
+    return (one.group, one.kind, one.peer) if one.kind in POINT_TO_POINT else (one.group, "", "")
+
+
+def _by_connection(step: Step) -> dict[Connection, list[Exchange]]:
+    found: dict[Connection, list[Exchange]] = {}
+    for one in step.exchanges:
+        found.setdefault(connection(one), []).append(one)
+    return found
+
+
+def _signature(step: Step) -> tuple[int, frozenset[tuple[Connection, tuple[Kind, ...]]]]:
+    """What it exchanges; groups that are free at once begin in any order."""
+    found = _by_connection(step)
+    return step.joined, frozenset((of, tuple(one.kind for one in own)) for of, own in found.items())
+
+
+def _in_order_of(first: Step, step: Step) -> Step:
+    """A step of the same signature, with its exchanges in the order of the first one's."""
+    own = {of: iter(found) for of, found in _by_connection(step).items()}
+    return replace(step, exchanges=tuple(next(own[connection(one)]) for one in first.exchanges))
 
 
 def _about_steps(used: Sequence[Step], there: int, unfinished: int) -> Iterator[str]:
@@ -273,7 +349,7 @@ def _about_sizes(used: Sequence[Step]) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class _Moments:
+class Moments:
     """How many seconds of a step have been computed when each exchange is ready, when it is waited for, and when all have ended."""
 
     ready: tuple[float, ...]
@@ -282,7 +358,7 @@ class _Moments:
     all: float
 
 
-def _moments(step: Step) -> _Moments:
+def _moments(step: Step) -> Moments:
     last_end = max(one.end_s for one in step.exchanges)
     waits = [(one.needed_s, one.end_s) for one in _settled(step) if one.needed_s is not None]
 
@@ -290,7 +366,7 @@ def _moments(step: Step) -> _Moments:
         return moment - length([(start, min(end, moment)) for start, end in waits])
 
     ended = computed(last_end)
-    return _Moments(
+    return Moments(
         ready=tuple(computed(one.ready_s) for one in step.exchanges),
         needed=tuple(None if one.needed_s is None else computed(one.needed_s) for one in step.exchanges),
         ended=ended,
@@ -307,13 +383,13 @@ def length(spans: Sequence[tuple[float, float]]) -> float:
     return total
 
 
-def _median_moments(steps: Sequence[_Moments]) -> _Moments:
+def _median_moments(steps: Sequence[Moments]) -> Moments:
     """The median over the steps; an exchange is waited for before the end if it is so in more than half of them."""
     needed = []
     for column in zip(*(step.needed for step in steps), strict=True):
         known = [one for one in column if one is not None]
         needed.append(median(known) if 2 * len(known) > len(column) else None)
-    return _Moments(
+    return Moments(
         ready=tuple(median(column) for column in zip(*(step.ready for step in steps), strict=True)),
         needed=tuple(needed),
         ended=median(step.ended for step in steps),
@@ -321,7 +397,7 @@ def _median_moments(steps: Sequence[_Moments]) -> _Moments:
     )
 
 
-def _operations(exchanges: Sequence[Exchange], moments: _Moments, typical: Step) -> list[Operation]:
+def _operations(exchanges: Sequence[Exchange], moments: Moments, typical: Step) -> list[Operation]:
     """One iteration. ``typical`` is a step that tells what came first where nothing is computed in between."""
     ready, needed = _snapped(moments)
     timeline = _Timeline(sorted({*ready, *(one for one in needed if one is not None)}))
@@ -354,7 +430,7 @@ def _close(length_s: float) -> float:
     return min(_CLOSE_S, length_s / 1000)
 
 
-def _snapped(moments: _Moments) -> tuple[list[float], list[float | None]]:
+def _snapped(moments: Moments) -> tuple[list[float], list[float | None]]:
     """When each exchange is ready and waited for; moments that are close to each other are the same. None: at the end."""
     close = _close(moments.all)
     marks: list[float] = []
