@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -16,7 +15,7 @@ from testbed.core.text import decimal, plain, quoted
 from testbed.core.units import Duration, Rate, Size
 from testbed.traces import model_files, model_jobs
 from testbed.traces.layout import Layout
-from testbed.traces.trace import Kind, Operation, Trace, TraceError, save
+from testbed.traces.trace import Kind, Trace, TraceError, save
 
 if TYPE_CHECKING:
     from testbed.traces.importing import Imported
@@ -58,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     missing = parser.add_argument_group("what the files lack")
     missing.add_argument("--name", help="name of the trace (default: OUT)")
     missing.add_argument(
-        "--native-rate", metavar="RATE", help="link rate at which the times were recorded (assumed: 10gbit)"
+        "--native-rate", metavar="RATE", help="link rate at which the times were recorded (default: as measured)"
     )
     missing.add_argument("--on", default="", metavar="TEXT", help="hardware on which it was recorded")
     missing.add_argument("--bytes", metavar="SIZE,…", help="bytes of each collective of a step, or their total")
@@ -135,7 +134,7 @@ def run(parsed: argparse.Namespace) -> int:
     said = [f"{parsed.output}: {imported.trace.name}", *import_table.lines(imported)]
     print("\n".join(map(plain, said)))
     if parsed.check:
-        print(_check(imported, import_table.profiled(imported)))
+        print(_check(imported))
     return 0
 
 
@@ -188,30 +187,23 @@ def _only(text: str | None) -> frozenset[Kind] | None:
     return frozenset(_KINDS[kind] for kind in text.split(","))
 
 
-def _check(imported: Imported, operations: Sequence[Operation]) -> str:
-    """How the trace in isolation compares with the profile: by the flow simulator, or by its dependencies where it has several groups."""
-    from testbed.traces import import_table
-
+def _check(imported: Imported) -> str:
+    """How the trace in isolation compares with the profile, by the flow simulator."""
     trace = imported.trace
     if not imported.step_s:
         return "  check     the files have no times to compare with"
     rate = trace.native_rate or Rate(10**10)
-    if trace.alike:
-        period_s, by = _replayed_s(trace, rate), "by the flow simulator"
-    else:
-        sizes = import_table.group_sizes(trace)
-        period_s, by = (
-            import_table.timing(operations, sizes, rate).period_s,
-            "by its dependencies alone, as it has several groups or roles",
-        )
+    period_s = _replayed_s(trace, rate)
     part = period_s / imported.step_s - 1
     line = (
-        f"  check     {Duration(round(period_s * 1e9))} in isolation at {rate} ({by}), {Duration(round(imported.step_s * 1e9))} in the profile: "
+        f"  check     {Duration(round(period_s * 1e9))} in isolation at {rate} (by the flow simulator), {Duration(round(imported.step_s * 1e9))} in the profile: "
         f"{'+' * (part >= 0)}{decimal(100 * part, 3)} %"
     )
     if abs(part) <= _MOST_OFF:
         return line
-    return f"{line}\n  warning   the trace differs from the profile by more than {_MOST_OFF:.0%}. Is --native-rate the rate that the profile was recorded at?"
+    inside = ", ".join(map(quoted, trace.placement.inside)) if trace.placement else ""
+    unlike = f" Exchanges of {inside} inside a server are replayed in no time." if inside else ""
+    return f"{line}\n  warning   the trace differs from the profile by more than {_MOST_OFF:.0%}. Is --native-rate the rate that the profile was recorded at?{unlike}"
 
 
 def _replayed_s(trace: Trace, rate: Rate) -> float:

@@ -12,6 +12,7 @@ from testbed.traces.devices import device
 from testbed.traces.importing import Imported
 from testbed.traces.operations import Operation
 from testbed.traces.trace import Trace
+from testbed.traces.wire_bytes import on_the_wire
 
 _SEVERAL = 2  # ranks of a group where it is not known how many it has
 _EXAMPLE = "h100"  # device on which the times of work are told
@@ -132,26 +133,8 @@ def group_sizes(trace: Trace) -> dict[str | None, int]:
     return {**sizes, None: next(iter(sizes.values()), trace.ranks or _SEVERAL)}
 
 
-def on_the_wire(op: Operation, ranks: int) -> tuple[int, int]:
-    """Bytes that one rank sends and receives in a collective as usual (a ring), or in a message."""
-    match op.kind:
-        case "compute":
-            return 0, 0
-        case "send":
-            return op.size, 0
-        case "recv":
-            return 0, op.size
-        case "send_recv" | "broadcast":
-            return op.size, op.size
-        case "all_reduce":
-            part = 2 * op.size * (ranks - 1) // ranks
-        case _:
-            part = op.size * (ranks - 1) // ranks
-    return part, part
-
-
 def _bytes(operations: Sequence[Operation], sizes: dict[str | None, int]) -> tuple[int, int]:
-    each = [on_the_wire(op, sizes.get(op.group, _SEVERAL)) for op in operations]
+    each = [on_the_wire(op.kind, op.size, sizes.get(op.group, _SEVERAL)) for op in operations]
     return sum(sent for sent, _ in each), sum(received for _, received in each)
 
 
@@ -177,7 +160,7 @@ def timing(operations: Sequence[Operation], sizes: dict[str | None, int], rate_b
         if op.computes:
             _, ends[op.id] = streams.carry("", ready, (op.duration or 0) / 1e9)
             continue
-        seconds = max(on_the_wire(op, sizes.get(op.group, _SEVERAL))) * 8 / rate_bps
+        seconds = max(on_the_wire(op.kind, op.size, sizes.get(op.group, _SEVERAL))) * 8 / rate_bps
         stream = f"{op.kind} {op.peer}" if op.point_to_point else f"group {op.group}"
         span = streams.carry(stream, ready, seconds)
         ends[op.id] = span[1]
@@ -191,8 +174,3 @@ def covered(spans: list[tuple[float, float]]) -> float:
         total += max(0.0, end - max(start, until))
         until = max(until, end)
     return total
-
-
-def difference(period_s: float, step_s: float) -> str:
-    """By how much a replay differs from the profile, in percent."""
-    return f"{decimal(100 * (period_s / step_s - 1), 3)} %"

@@ -79,6 +79,7 @@ class Profile:
     groups: tuple[Found, ...] = ()  # process groups of the file
     rank: int | None = None  # which one it is of
     world: int = 0  # how many ranks there are; 0: not known
+    timed: bool = True  # False: how long its steps take was given by hand
     back_to_back: bool = False  # its steps take no time but for their exchanges
 
 
@@ -136,7 +137,7 @@ class Imported:
     trace: Trace
     groups: tuple[Found, ...]  # process groups of the files
     rank: int | None  # whose profile the first file is
-    step_s: float  # how long a step took there, as a median
+    step_s: float  # how long a step took there, as a median; 0: they do not say
 
 
 def import_trace(paths: list[Path], request: Request, **options: Any) -> Trace:
@@ -169,9 +170,6 @@ def import_files(
             return _imported(profiles, request.group, name, model, native_rate, on, only)
     ranks = [profile.steps for profile in profiles]
     said = [text for profile in profiles for text in (*profile.assumptions, *about_groups(profile.groups))]
-    if native_rate is None:
-        native_rate = DEFAULT_RATE
-        said.insert(0, f"native_rate is assumed to be {native_rate}: --native-rate was not given")
     if only is not None:
         ranks, left_out = _keep(ranks, only, paths)
         said += left_out
@@ -186,7 +184,13 @@ def import_files(
         }  # fmt: skip
         several = _several(profiles, ranks)
         if several is not None:
-            trace = of_job(several.job, several.iterations, assumptions=tuple(dict.fromkeys(said)), **whole)
+            trace = of_job(
+                several.job,
+                several.iterations,
+                workers=several.workers,
+                assumptions=tuple(dict.fromkeys(said)),
+                **whole,
+            )
         else:
             trace = trace_of(
                 ranks,
@@ -196,11 +200,18 @@ def import_files(
                 world=profiles[0].world,
                 **whole,
             )
+        if trace.native_rate is None:
+            assumed = f"native_rate is assumed to be {DEFAULT_RATE}: --native-rate was not given"
+            trace = msgspec.structs.replace(trace, native_rate=DEFAULT_RATE, assumptions=(assumed, *trace.assumptions))
         return Imported(
             trace,
             tuple({one.group: one for profile in reversed(profiles) for one in profile.groups}.values()),
             profiles[0].rank,
-            typical_s(ranks) if several is None else several.step_s,
+            0.0
+            if not all(profile.timed for profile in profiles)
+            else typical_s(ranks)
+            if several is None
+            else several.step_s,
         )
 
 

@@ -10,6 +10,7 @@ from testbed.core.units import Duration, Rate, Size
 from testbed.traces import import_table, matching
 from testbed.traces.operations import Operation, Role
 from testbed.traces.trace import Trace
+from testbed.traces.wire_bytes import on_the_wire
 
 RATES = (Rate(50 * 10**9), Rate(100 * 10**9), Rate(400 * 10**9))
 
@@ -48,7 +49,7 @@ def _ends(roles: Sequence[Role]) -> list[tuple[str, Role]]:
 
 
 def _bytes(operations: Sequence[Operation], sizes: dict[str | None, int]) -> str:
-    each = [import_table.on_the_wire(op, sizes[op.group]) for op in operations]
+    each = [on_the_wire(op.kind, op.size, sizes[op.group]) for op in operations]
     kinds = Counter(op.kind for op in operations)
     counted = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
     return f"{Size(sum(sent for sent, _ in each))} out, {Size(sum(received for _, received in each))} in per iteration and rank ({counted})"
@@ -60,7 +61,7 @@ def _times(trace: Trace, sizes: dict[str | None, int], inside: Sequence[str]) ->
     yield _row("compute", f"{_time(compute_s)} per iteration and rank on {trace.device.device()}")
     matched = trace.matched
     largest = [
-        0 if one.group in inside else max(import_table.on_the_wire(one.first, sizes[one.group]))
+        0 if one.group in inside else max(on_the_wire(one.first.kind, one.first.size, sizes[one.group]))
         for one in matched.exchanges
     ]
     periods, duties = [], []

@@ -49,6 +49,12 @@ class Several:
     iterations: tuple[Iteration, ...]
 
     @property
+    def workers(self) -> dict[str, int]:
+        """How many ranks are in each group that crosses the network."""
+        inside = self.job.placement.inside if self.job.placement else ()
+        return {name: max(map(len, lines)) for name, lines in self.job.groups.items() if name not in inside}
+
+    @property
     def step_s(self) -> float:
         """How long an iteration took, as a median."""
         return median(one.duration_s for one in self.iterations)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, median
 from typing import Any
@@ -20,8 +20,9 @@ import msgspec
 from testbed.core.text import decimal, quoted
 from testbed.core.units import Duration, Rate, Size
 from testbed.traces.operations import POINT_TO_POINT
-from testbed.traces.process_groups import Group, Job, job_of
+from testbed.traces.process_groups import Group, Job, is_tensor_parallel, job_of
 from testbed.traces.trace import Kind, Operation, Source, Trace, TraceError
+from testbed.traces.wire_bytes import on_the_wire
 
 _ALIKE = 0.01  # part of the mean by which ranks may differ without a word
 _CLOSE_S = 20e-6  # moments of a long step that are this close are the same one
@@ -29,6 +30,7 @@ _NOISY = 0.2  # spread of the computing above which a step is named
 _NORMAL = 1.4826  # standard deviation ÷ median absolute deviation, of a normal distribution
 _OUTLIER = 5  # standard deviations from the median
 _MOST_NAMED = 3
+_STILL = 0.05  # part of the exchanges' time in which computing has to stand still for it to tell their rate
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,14 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Transfer:
+    """How a part of an exchange went."""
+
+    part: float
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Iteration:
     """The median of many steps."""
 
@@ -80,27 +90,33 @@ class Iteration:
     operations: tuple[Operation, ...]
     moments: Moments
     duration_s: float  # how long a step took
+    transfers: tuple[tuple[Transfer, ...], ...]  # by step and exchange
     steps: int  # how many there are of them
     computing: tuple[tuple[float, ...], ...]  # seconds of each step, by rank
     said: tuple[str, ...]  # what is assumed
 
 
 def iteration_of(ranks: Sequence[Sequence[Step]]) -> Iteration:
-    """The median step of all ``ranks``, which are taken to do the same; raises `TraceError` if the steps have nothing to send."""
+    """The median step of all ``ranks``, which are taken to do the same; raises `TraceError` if the steps have nothing to send.
+
+    An exchange begins when its last rank is ready. So of ranks with equally many steps the one that computes longest counts, step by step.
+    """
     alike, unfinished = _alike(ranks)
     used = [step for own in alike for step in own]
     moments = [_moments(step) for step in used]
+    at_once = list(zip(*alike, strict=True)) if len({len(own) for own in alike}) == 1 else [(step,) for step in used]
     typical = used[sorted(range(len(used)), key=lambda index: moments[index].all)[len(used) // 2]]
     computing = [[_moments(step).all for step in own] for own in alike if own]
     said = (*_about_steps(used, sum(map(len, ranks)), unfinished), *_about_others(alike))
     said = (*said, *_about_sizes(used), *_about_ranks(computing), *_about_noise(alike, computing))
-    usual, middle = _usual(used), _median_moments(moments)
+    usual, middle = _usual(used), _median_moments([_latest([_moments(one) for one in same]) for same in at_once])
     operations = tuple(_operations(usual, middle, typical))
     return Iteration(
         usual,
         operations,
         middle,
         median(step.duration_s for step in used),
+        tuple(_transfers(same) for same in at_once),
         len(used),
         tuple(map(tuple, computing)),
         said,
@@ -118,18 +134,22 @@ def trace_of(
     groups: Sequence[Group] = (),
     rank: int | None = None,
     world: int = 0,
+    workers: Mapping[str, int] | None = None,
 ) -> Trace:
     """The median step of all ``ranks`` as a trace; raises `TraceError` if the steps have nothing to send.
 
     ``source.measured_by`` gains of how many steps these are medians. A step without an exchange is a part of the next one with some (gradient
     accumulation). Steps that exchange something else than most do (the first of data-parallel training, whose buckets are not yet rebuilt) are
     left out, which the assumptions then say. Steps that differ in sizes alone are alike. ``groups`` are the process groups of the exchanges;
-    with them, or with sends and receives, the trace is of all ranks (`testbed.traces.process_groups`).
+    with them, or with sends and receives, the trace is of all ranks (`testbed.traces.process_groups`). ``workers``: how many ranks they have,
+    where there are no groups.
     """
     own = iteration_of(ranks)
     sent = [op.id for op in own.operations if not op.computes]
     peers = dict(zip(sent, (one.peer for one in own.exchanges), strict=True))
     job = job_of(own.operations, groups, world, rank, peers)
+    if workers is None:
+        workers = {group.name: group.workers for group in groups if len(groups) == 1 or not is_tensor_parallel(group)}
     return of_job(
         job,
         [own],
@@ -137,6 +157,7 @@ def trace_of(
         model=model,
         source=source,
         native_rate=native_rate,
+        workers=workers,
         assumptions=(*assumptions, *own.said),
     )
 
@@ -149,9 +170,17 @@ def of_job(
     model: str,
     source: Source,
     native_rate: Rate | None,
+    workers: Mapping[str, int],
     assumptions: tuple[str, ...],
 ) -> Trace:
-    """The trace of a ``job`` whose ranks do these ``iterations``."""
+    """The trace of a ``job`` whose ranks do these ``iterations``. Without a native rate, it is the one at which their exchanges went."""
+    if native_rate is None:
+        native_rate = measured_rate(iterations, workers)
+        if native_rate is not None:
+            assumptions = (
+                f"native_rate is the one at which its exchanges went, {native_rate}: --native-rate was not given",
+                *assumptions,
+            )
     computing = [own for one in iterations for own in one.computing]
     medians = _medians(sum(one.steps for one in iterations), len(computing))
     return Trace(
@@ -372,6 +401,64 @@ def _moments(step: Step) -> Moments:
         ended=ended,
         all=ended + max(0.0, step.duration_s - last_end),
     )
+
+
+def _latest(ranks: Sequence[Moments]) -> Moments:
+    """The moments of a step whose ranks wait for each other in every exchange."""
+    needed = []
+    for column in zip(*(one.needed for one in ranks), strict=True):
+        known = [one for one in column if one is not None]
+        needed.append(max(known) if 2 * len(known) > len(column) else None)
+    return Moments(
+        ready=tuple(max(column) for column in zip(*(one.ready for one in ranks), strict=True)),
+        needed=tuple(needed),
+        ended=max(one.ended for one in ranks),
+        all=max(one.all for one in ranks),
+    )
+
+
+def _transfers(ranks: Sequence[Step]) -> tuple[Transfer, ...]:
+    """How the exchanges of a step went once all of these ranks were ready, by the clock of the last one."""
+    return min(map(_transfers_of, ranks), key=lambda own: sum(one.seconds for one in own))
+
+
+def _transfers_of(step: Step) -> tuple[Transfer, ...]:
+    """While computing stands still; as a whole where it hardly ever does. Beside a transfer, what computes on CPUs takes them from it."""
+    free: dict[Connection, float] = {}
+    spans = []
+    for one in step.exchanges:  # from when it is ready, and the one before it on its connection has ended
+        own = connection(one)
+        start = min(one.end_s, max(one.ready_s, free.get(own, 0.0)))
+        spans.append((start, one.end_s))
+        free[own] = max(one.end_s, free.get(own, 0.0))
+    waits = [(one.needed_s, one.end_s) for one in _settled(step) if one.needed_s is not None]
+    still = [length([(max(a, start), min(b, end)) for a, b in waits if a < end and b > start]) for start, end in spans]
+    whole = [end - start for start, end in spans]
+    if sum(still) < _STILL * sum(whole):
+        return tuple(Transfer(1.0, seconds) for seconds in whole)
+    return tuple(Transfer(own / all if all else 0.0, own) for own, all in zip(still, whole, strict=True))
+
+
+def measured_rate(iterations: Sequence[Iteration], workers: Mapping[str, int]) -> Rate | None:
+    """The rate at which the exchanges of these process groups went; of several roles the one that waits the least for others tells.
+
+    None if no time is known. ``workers`` are how many ranks a group has.
+    """
+    rate = max((_rate_bps(one, workers) for one in iterations), default=0.0)
+    return Rate(int(float(f"{rate:.3g}"))) if 1 <= rate <= Rate.limit else None
+
+
+def _rate_bps(iteration: Iteration, workers: Mapping[str, int]) -> float:
+    found = []
+    sizes = [
+        max(on_the_wire(one.kind, one.bytes, ranks)) if (ranks := workers.get(one.group, 0)) > 1 else 0
+        for one in iteration.exchanges
+    ]
+    for step in iteration.transfers:
+        seconds = sum(one.seconds for one, size in zip(step, sizes, strict=True) if size)
+        if seconds > 0:
+            found.append(8 * sum(one.part * size for one, size in zip(step, sizes, strict=True)) / seconds)
+    return median(found) if found else 0.0
 
 
 def length(spans: Sequence[tuple[float, float]]) -> float:

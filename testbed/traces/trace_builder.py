@@ -65,6 +65,7 @@ def trace_from(recorded: list[tuple[Origin, list[Sample]]], how: Description) ->
             on=how.on or f"{origin.ranks} × {origin.device}",
         ),
         native_rate=rate(how.native_rate),
+        workers={"": origin.ranks},
         assumptions=tuple(assumptions),
     )
 

@@ -108,7 +108,11 @@ def read(path: Path, request: Request) -> Profile:
         said.append("the times of collectives are those of the CPU's calls")
     said.append("nothing but the end of a step is taken to wait for its collectives: the trace does not tell")
     return Profile(
-        steps, f"PyTorch execution trace, schema {schema}", assumptions=(*about_steps, *said), groups=tuple(groups)
+        steps,
+        f"PyTorch execution trace, schema {schema}",
+        assumptions=(*about_steps, *said),
+        groups=tuple(groups),
+        timed=request.iteration is None,
     )
 
 
