@@ -6,6 +6,7 @@ belongs to the k-th receive there with that tag. What can never end is found her
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
@@ -141,9 +142,6 @@ def match(groups: Groups, roles: Sequence[Role]) -> Matched:
     return _Matching(groups, roles).result()
 
 
-Key = tuple[int, str]  # of an operation: rank and id
-
-
 class _Matching:
     def __init__(self, groups: Groups, roles: Sequence[Role]) -> None:
         count = ranks_of(groups, roles) or 0
@@ -157,9 +155,17 @@ class _Matching:
         self.instance = {
             (name, rank): one for name, instances in self.groups.items() for one in instances for rank in one
         }
+        self.place = {
+            (name, rank): place
+            for name, instances in self.groups.items()
+            for one in instances
+            for place, rank in enumerate(one)
+        }
         self.exchanges: list[Exchange] = []
-        self.exchange_of: dict[Key, int] = {}
-        self.order: dict[Key, Key] = {}  # what goes before it where both use one connection
+        self.at: dict[
+            int, dict[str, tuple[int, int]]
+        ] = {}  # by rank and id: number of the exchange, place among its members
+        self.order: dict[int, dict[str, str]] = {}  # by rank and id: what goes before it where both use one connection
 
     def result(self) -> Matched:
         self._collectives()
@@ -190,7 +196,7 @@ class _Matching:
         return found
 
     def _collectives(self) -> None:
-        sequences: dict[tuple[str, tuple[int, ...]], dict[int, list[Operation]]] = {}
+        sequences: dict[tuple[str, int], dict[int, list[Operation]]] = {}  # by group and its first member
         for rank, role in sorted(self.of_rank.items()):
             for op in role.operations:
                 if op.computes or op.point_to_point:
@@ -202,18 +208,19 @@ class _Matching:
                         f"operation {quoted(op.id)}: splits has {len(op.splits)} entries, and group {quoted(name)} has {len(members)} members. "
                         f"Give one entry for each member"
                     )
-                sequences.setdefault((name, members), {}).setdefault(rank, []).append(op)
-        for (name, members), own in sequences.items():
+                sequences.setdefault((name, members[0]), {}).setdefault(rank, []).append(op)
+        for (name, first), own in sequences.items():
+            members = self.instance[name, first]
             for number, together in enumerate(zip_longest(*(own.get(rank, []) for rank in members))):
                 _check_alike(name, members, number, together)
                 self._add(Exchange(name, members, tuple(together)))
             for rank in members:
-                for before, op in pairwise(own[rank]):
-                    self.order[rank, op.id] = (rank, before.id)
+                follows = self.order.setdefault(rank, {})
+                follows.update((op.id, before.id) for before, op in pairwise(own[rank]))
 
     def _add(self, exchange: Exchange) -> None:
-        for rank, op in zip(exchange.members, exchange.operations, strict=True):
-            self.exchange_of[rank, op.id] = len(self.exchanges)
+        for place, (rank, op) in enumerate(zip(exchange.members, exchange.operations, strict=True)):
+            self.at.setdefault(rank, {})[op.id] = len(self.exchanges), place
         self.exchanges.append(exchange)
 
     def _peer(self, op: Operation, rank: int) -> int:
@@ -221,8 +228,8 @@ class _Matching:
         if isinstance(op.peer, int):
             peer = op.peer
         else:
-            line = self._instance(op, op.group, rank) if op.group is not None else tuple(range(len(self.of_rank)))
-            place = line.index(rank) + int(op.peer)
+            line = self._instance(op, op.group, rank) if op.group is not None else range(len(self.of_rank))
+            place = (rank if op.group is None else self.place[op.group, rank]) + int(op.peer)
             peer = line[place] if 0 <= place < len(line) else -1
         if peer not in self.of_rank or peer == rank:
             raise ValueError(
@@ -232,7 +239,7 @@ class _Matching:
 
     def _messages(self) -> None:
         sends: dict[tuple[int, int], list[Operation]] = {}
-        receives: dict[tuple[int, int, int], list[Operation]] = {}
+        receives: dict[tuple[int, int, int], deque[Operation]] = {}
         for rank, role in sorted(self.of_rank.items()):
             for op in role.operations:
                 if not op.point_to_point:
@@ -242,16 +249,16 @@ class _Matching:
                 if op.kind == "send":
                     sends.setdefault((rank, peer), []).append(op)
                 else:
-                    receives.setdefault((peer, rank, op.tag), []).append(op)
+                    receives.setdefault((peer, rank, op.tag), deque()).append(op)
         for (source, target), ops in sends.items():
             before: tuple[Operation, Operation] | None = None
             for op in ops:
-                waiting = receives.get((source, target, op.tag), [])
+                waiting = receives.get((source, target, op.tag))
                 if not waiting:
                     raise ValueError(
                         f"send {quoted(op.id)} of rank {source}: rank {target} has no receive from it with tag {op.tag} left. Add one, or remove the send"
                     )
-                other = waiting.pop(0)
+                other = waiting.popleft()
                 if other.size != op.size or other.group != op.group:
                     raise ValueError(
                         f"send {quoted(op.id)} of rank {source} has {op.size} bytes of group {op.group!r}, and receive {quoted(other.id)} of rank {target} "
@@ -259,8 +266,8 @@ class _Matching:
                     )
                 self._add(Exchange(op.group or "", (source, target), (op, other)))
                 if before is not None:
-                    self.order[source, op.id] = (source, before[0].id)
-                    self.order[target, other.id] = (target, before[1].id)
+                    self.order.setdefault(source, {})[op.id] = before[0].id
+                    self.order.setdefault(target, {})[other.id] = before[1].id
                 before = op, other
         if stray := next(((key, ops[0]) for key, ops in receives.items() if ops), None):
             (source, target, tag), op = stray
@@ -270,65 +277,87 @@ class _Matching:
 
     def _steps(self) -> tuple[Step, ...]:
         """A message is one step of both ranks: its receive must be there before its send can be over, however little is buffered."""
-        numbers = dict(self.exchange_of)  # steps of exchanges come first
-        made = [(one.operations, one.members) for one in self.exchanges]
+        made = [(one.operations, one.members) for one in self.exchanges]  # steps of exchanges come first
+        after: list[list[list[int]]] = [[[] for _ in one.members] for one in self.exchanges]
         for rank, role in sorted(self.of_rank.items()):
-            for op in role.operations:
-                if op.computes:
-                    numbers[rank, op.id] = len(made)
-                    made.append(((op,), (rank,)))
-        before: dict[Key, list[int]] = {}
-        for rank, role in self.of_rank.items():
+            at, order = self.at.get(rank, {}), self.order.get(rank, {})
+            numbers = {name: number for name, (number, _) in at.items()}
+            for number, op in enumerate((op for op in role.operations if op.computes), len(made)):
+                numbers[op.id] = number
+                made.append(((op,), (rank,)))
             computed: int | None = None
             for op in role.operations:
-                waits = before[rank, op.id] = [numbers[rank, name] for name in op.after]
-                if (earlier := self.order.get((rank, op.id))) is not None:
-                    waits.append(numbers[earlier])
+                waits = [numbers[name] for name in op.after]
                 if op.computes:
                     waits += [] if computed is None else [computed]
-                    computed = numbers[rank, op.id]
-        after = [[before[rank, op.id] for op, rank in zip(*one, strict=True)] for one in made]
-        try:
-            order = list(
-                TopologicalSorter(
-                    {at: {n for own in waits for n in own} for at, waits in enumerate(after)}
-                ).static_order()
-            )
-        except CycleError as error:
-            cycle = [f"{made[number][0][0].id} (rank {made[number][1][0]})" for number in error.args[1]]
-            raise ValueError(
-                f"operations: a deadlock. These wait for each other: {_listed(cycle)}. Change their order, or what they wait for"
-            ) from error
-        place = {number: at for at, number in enumerate(order)}
+                    computed = numbers[op.id]
+                    after.append([waits])
+                else:
+                    waits += [numbers[order[op.id]]] if op.id in order else []
+                    number, place = at[op.id]
+                    after[number][place] = waits
+        before = [{one for own in waits for one in own} for waits in after]
+        if (order_of_all := _sorted(before)) is None:
+            raise self._deadlock(made, before)
+        place_of = {number: at for at, number in enumerate(order_of_all)}
         return tuple(
             Step(
                 *made[number],
                 number if number < len(self.exchanges) else None,
-                tuple(tuple(sorted({place[one] for one in own})) for own in after[number]),
+                tuple(tuple(sorted({place_of[one] for one in own})) for own in after[number]),
             )
-            for number in order
+            for number in order_of_all
         )
+
+    def _deadlock(
+        self, made: Sequence[tuple[tuple[Operation, ...], tuple[int, ...]]], before: Sequence[set[int]]
+    ) -> ValueError:
+        try:
+            TopologicalSorter(dict(enumerate(before))).prepare()
+        except CycleError as error:
+            cycle = [f"{made[number][0][0].id} (rank {made[number][1][0]})" for number in error.args[1]]
+            return ValueError(
+                f"operations: a deadlock. These wait for each other: {_listed(cycle)}. Change their order, or what they wait for"
+            )
+        raise AssertionError("without a cycle there is an order")
+
+
+def _sorted(before: Sequence[set[int]]) -> list[int] | None:
+    """Numbers, each behind those that it waits for; None if they wait for each other. (`graphlib` takes several times as long.)"""
+    followers: list[list[int]] = [[] for _ in before]
+    for number, waits in enumerate(before):
+        for one in waits:
+            followers[one].append(number)
+    missing = list(map(len, before))
+    order = [number for number, count in enumerate(missing) if not count]
+    for number in order:
+        for one in followers[number]:
+            missing[one] -= 1
+            if not missing[one]:
+                order.append(one)
+    return order if len(order) == len(before) else None
 
 
 def _check_alike(name: str, members: tuple[int, ...], number: int, together: Sequence[Operation | None]) -> None:
     """Raises `ValueError` unless members do the same."""
-    where = f"group {quoted(name)} of ranks {shown(', '.join(map(str, members)), 60)}"
     first = next(op for op in together if op is not None)
     for rank, op in zip(members, together, strict=True):
-        if op is None:
-            raise ValueError(
-                f"{where}: rank {rank} has only {number} collectives, and others go on with {quoted(first.id)}. All members need the same ones"
-            )
-        uneven = op.kind == "all_to_all" and (op.splits is not None or first.splits is not None)
-        if (
-            op.kind != first.kind
-            or op.algorithm != first.algorithm
-            or (not uneven and (op.size, op.splits) != (first.size, first.splits))
-        ):
-            raise ValueError(
-                f"{where}: collective {number} is {quoted(first.id)} ({first.kind}, {first.size} bytes) for one member and {quoted(op.id)} "
-                f"({op.kind}, {op.size} bytes) for rank {rank}. Members carry out the same collectives in the same order"
-            )
+        if op is not first and (problem := _differs(first, op, number, rank)):
+            where = f"group {quoted(name)} of ranks {shown(', '.join(map(str, members)), 60)}"
+            raise ValueError(f"{where}: {problem}")
+
+
+def _differs(first: Operation, op: Operation | None, number: int, rank: int) -> str | None:
+    if op is None:
+        return f"rank {rank} has only {number} collectives, and others go on with {quoted(first.id)}. All members need the same ones"
+    uneven = op.kind == "all_to_all" and (op.splits is not None or first.splits is not None)
+    alike = op.kind == first.kind and op.algorithm == first.algorithm
+    if alike and (uneven or (op.size, op.splits) == (first.size, first.splits)):
+        return None
+    return (
+        f"collective {number} is {quoted(first.id)} ({first.kind}, {first.size} bytes) for one member and {quoted(op.id)} "
+        f"({op.kind}, {op.size} bytes) for rank {rank}. Members carry out the same collectives in the same order"
+    )
 
 
 def wrong(op: Operation, version: int) -> str | None:
