@@ -89,10 +89,10 @@ class Tables:
                 if count >= _MOST_ROWS:
                     raise TraceError(f"{self.path} has a table of more than {_MOST_ROWS:,} rows: profile fewer steps")
                 yield row
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise self._error(error) from error
 
-    def _error(self, error: sqlite3.Error) -> TraceError:
+    def _error(self, error: Exception) -> TraceError:
         if time.monotonic() > self._until:
             return TraceError(f"{self.path} takes longer to read than {LONGEST_S:g} s: profile fewer steps")
         return TraceError(

@@ -27,6 +27,7 @@ _SMALL = 4096  # bytes of an exchange that does not decide where an iteration en
 _PART = 0.7  # of the exchanges of a record that its iterations have to be
 _FEWEST = 2  # times that a sequence has to take place
 _BESIDE: tuple[Kind, ...] = ("all_reduce", "reduce_scatter")  # computing goes on while these take place
+_SAMPLES = 16  # places of a stretch that are compared first
 _PAUSE_S = 50e-6  # a collective that starts so soon after another one has ended may have been ready before
 
 Numbers = npt.NDArray[np.int64]
@@ -145,11 +146,16 @@ def _longest(marks: Numbers, steps: int | None) -> _Stretch | None:
     if steps:
         periods = range(count // steps, count // (2 * steps), -1)
     for period in periods:
-        same = marks[period:] == marks[: count - period]
-        if best is not None and int(np.count_nonzero(same)) + period <= best.count:
+        need = max(period * (_FEWEST - 1), best.count - period + 1 if best is not None else 0)
+        if need > count - period:
             continue
-        length, first = _longest_run(same)
-        if length >= period * (_FEWEST - 1) and (best is None or length + period > best.count):
+        stride = max(1, need // _SAMPLES)
+        if stride > 1:  # a stretch so long shows in a few of its places
+            sampled = marks[period::stride] == marks[: count - period : stride]
+            if _longest_run(sampled)[0] < need // stride - 1:
+                continue
+        length, first = _longest_run(marks[period:] == marks[: count - period])
+        if length >= need:
             best = _Stretch(period, first, length + period)
     return best
 

@@ -138,3 +138,10 @@ def test_a_database_of_something_else(tmp_path: Path) -> None:
     made.commit()
     with pytest.raises(TraceError, match="nsys profile"):
         imported(written(tmp_path, made.serialize()))
+
+
+def test_names_that_are_no_text(tmp_path: Path) -> None:
+    content = nsys()
+    for name in (b"correlationId", b"CUPTI_ACTIVITY_KIND_KERNEL", b"globalTid"):
+        with pytest.raises(TraceError):
+            imported(written(tmp_path, content.replace(name, b"\xe4" + name[1:])))
