@@ -217,6 +217,7 @@ def _of_lines(log: _Log, request: Request, path: Path) -> Profile:
         assumptions=tuple(said),
         groups=tuple(groups),
         back_to_back=back_to_back(steps),
+        timed=calls[0].start_s is not None,
     )
 
 
@@ -261,6 +262,7 @@ def _of_table(log: _Log, request: Request, path: Path) -> Profile:
         assumptions=tuple(said),
         groups=tuple(groups),
         back_to_back=back_to_back([step]),
+        timed=False,
     )
 
 

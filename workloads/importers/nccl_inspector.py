@@ -61,6 +61,7 @@ def read(path: Path, request: Request) -> Profile:
     return Profile(
         steps, measured_by=f"NCCL Inspector {record.version}".strip(), assumptions=tuple(said), groups=tuple(groups),
         rank=ranks.pop() if len(ranks) == 1 else None, back_to_back=back_to_back(steps),
+        timed=calls[0].start_s is not None,
     )  # fmt: skip
 
 

@@ -57,6 +57,7 @@ def read(path: Path, request: Request) -> Profile:
     return Profile(
         steps, measured_by="NCCL log", assumptions=tuple(said), groups=tuple(groups),
         rank=ranks.pop() if len(ranks) == 1 else None, back_to_back=back_to_back(steps),
+        timed=False,
     )  # fmt: skip
 
 

@@ -34,6 +34,16 @@ def test_an_nccl_log_without_a_period_has_no_computing(tmp_path: Path) -> None:
     assert imported(written(tmp_path, nccl_log())).compute_s == 0
 
 
+def test_computing_by_hand_is_no_time_of_the_profile(tmp_path: Path) -> None:
+    request = importing.Request(iteration=Duration.parse("90ms"))
+    path = written(tmp_path, nccl_log())
+    assert importing.import_files([path], request, name="mine", model="a model").step_s == 0
+    path = written(tmp_path, deepspeed_log())
+    assert importing.import_files([path], importing.Request(), name="mine", model="a model").step_s == pytest.approx(
+        0.176
+    )
+
+
 def test_the_unit_of_each_nccl_function_is_one_rank(tmp_path: Path) -> None:
     text = nccl_init(ranks=4)
     for step in range(5):
