@@ -45,7 +45,7 @@ def _mix(common: dict[str, Any], own: dict[str, Any]) -> Mix:
     for job in own.pop("job"):
         job = dict(job)
         copies = job.pop("copies", 1)
-        if "trace" in job:
+        if job.get("trace", "").endswith(".json"):
             job["trace"] = str(HERE / job["trace"])
         jobs += [job] * copies
     return Mix(own.pop("name"), own.pop("set") == "held out", {**common, **own, "job": jobs})
