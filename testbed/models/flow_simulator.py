@@ -54,6 +54,9 @@ class FlowJob:
     tolerated: float = 0.05  # drift ÷ period that is none
     factors: Floats = field(default_factory=lambda: np.ones(1))  # of computing, by iteration, over and over
     spread: float = 0.0  # standard deviation of the logarithm of weights, drawn for every flow and iteration
+    # Frames of marking threshold for each flow on a link: up to the first all windows are at their minimum, and shares equal; from the
+    # second on weights decide.
+    windows: tuple[float, float] = (0.0, 0.0)
 
 
 class Jobs(NamedTuple):
@@ -89,6 +92,8 @@ class Jobs(NamedTuple):
     weights: Floats
     factors: Floats  # [job, iteration modulo their number]
     chance: Floats  # [node, iteration modulo their number]
+    min_window: Floats  # frames for each flow up to which weights decide nothing
+    free_window: Floats  # and from which they decide all; 0: always
     # Clocks, of nodes and then of jobs, as a heap.
     due: Floats
     heap: Ints
@@ -96,6 +101,8 @@ class Jobs(NamedTuple):
     # Links.
     carried: Floats
     carried_since: Floats
+    threshold: Floats  # frames of queue from which a link marks; infinity: windows are never small
+    flows_on: Ints  # active flows
     # Records.
     ended: Floats  # iterations: job, iteration, start, start of sending, end
     sent: Floats  # flows: node, iteration, start, end
@@ -148,9 +155,9 @@ def jobs(asked: Sequence[FlowJob], *, keep: bool = True, seed: int = 0, batch_s:
         floats([job.grid[1] if job.grid else 0.0 for job in asked]), floats([job.tolerated for job in asked]), np.zeros(len(asked), np.bool_),
         np.array([filled(job.force.bounds) for job in asked]),
         np.array([filled(job.force.weights) for job in asked]),
-        factors, chance,
+        factors, chance, floats([job.windows[0] for job in asked]), floats([job.windows[1] for job in asked]),
         np.full(clocks, np.inf), np.full(clocks, NOWHERE, dtype=np.int64), np.full(clocks, NOWHERE, dtype=np.int64),
-        np.zeros(0), np.zeros(0),
+        np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(0, np.int64),
         np.zeros((ROOM, 5)), np.zeros((ROOM if keep else 1, 4)), np.array([keep]), np.zeros(6, np.int64),
         np.full(len(asked), np.iinfo(np.int64).max), np.array([batch_s]), np.array([np.inf]),
     )  # fmt: skip
@@ -182,9 +189,11 @@ class Loop:
 
     def __init__(
         self, asked: Sequence[FlowJob], capacity: npt.ArrayLike, *, seed: int = 0, keep: bool = True, wait: bool = False,
-        places: npt.ArrayLike | None = None, batch_s: float = 0.0, say: Callable[[str], None] = lambda _: None,
+        places: npt.ArrayLike | None = None, batch_s: float = 0.0, threshold: npt.ArrayLike = np.inf, say: Callable[[str], None] = lambda _: None,
     ) -> None:  # fmt: skip
-        """``say`` is called before the loops are compiled, which takes long. ``places``: how many links each node crosses at most, where they are put only later.
+        """``threshold``: frames of queue from which each link marks.
+
+        ``say`` is called before the loops are compiled, which takes long. ``places``: how many links each node crosses at most, where they are put only later.
 
         ``batch_s``: of a large network, where something happens all the time, rates are computed anew at multiples of it. Who begins in
         between sends from then on what it gets at the next one; who ends leaves its share unused until there. What links carry is not
@@ -198,8 +207,9 @@ class Loop:
                 maxmin.put(self.net, number, node.links, 1.0 if node.times is None else node.times)
         links = len(self.net.capacity)
         self.state = jobs(asked, keep=keep, seed=seed, batch_s=batch_s)._replace(
-            carried=np.zeros(links), carried_since=np.zeros(links)
-        )
+            carried=np.zeros(links), carried_since=np.zeros(links), flows_on=np.zeros(links, np.int64),
+            threshold=np.broadcast_to(np.asarray(threshold, dtype=float), links).copy(),
+        )  # fmt: skip
         self.now_s, self.say = 0.0, say
         if not wait:
             for number, job in enumerate(asked):
@@ -337,7 +347,7 @@ def stop(net: Network, state: Jobs, job: int, now: float) -> None:
         _set(state, node, np.inf)
         if net.active[node]:
             _account(net, state, node, now)
-            maxmin.leave(net, node)
+            _leave(net, state, node)
     _share(net, state, now)
 
 
@@ -387,6 +397,7 @@ def _begin(net: Network, state: Jobs, node: int, now: float) -> None:
     while state.step[node] < state.bounds.shape[1] - 1 and state.bounds[job, state.step[node]] <= ratio:
         state.step[node] += 1
     maxmin.enter(net, node)
+    _crowd(net, state, node, 1)
     _weigh(net, state, node)
 
 
@@ -395,8 +406,45 @@ def _weigh(net: Network, state: Jobs, node: int) -> None:
     job = state.job[node]
     iteration = state.iteration[job]
     force = state.weights[job, state.step[node]] if iteration >= state.mltcp_active_from[job] else 1.0
-    net.weight[node] = force * state.chance[node, iteration % state.chance.shape[1]]
+    force *= state.chance[node, iteration % state.chance.shape[1]]
+    if state.free_window[job] > 0:
+        equal = _shared_equally(net, state, node)
+        force = equal + (1.0 - equal) * force
+    net.weight[node] = force
     maxmin.choose(net, node)
+
+
+@compiled
+def _shared_equally(net: Network, state: Jobs, node: int) -> float:
+    """The part of its share that no weight changes, where the flow has the fewest frames: 1 if windows are at their minimum there."""
+    frames = np.inf
+    for place in range(net.first[node], net.first[node] + net.crossed[node]):
+        link = net.over[place]
+        frames = min(frames, state.threshold[link] / state.flows_on[link])
+    least, free = state.min_window[state.job[node]], state.free_window[state.job[node]]
+    return float(min(1.0, max(0.0, (free - frames) / (free - least))))
+
+
+@compiled
+def _crowd(net: Network, state: Jobs, node: int, more: int) -> None:
+    """So many flows more are on its links: whoever has windows there is weighed anew."""
+    for place in range(net.first[node], net.first[node] + net.crossed[node]):
+        link = net.over[place]
+        state.flows_on[link] += more
+        if state.threshold[link] == np.inf or state.batch[0] > 0:
+            continue
+        other = net.head[link]
+        while other != NOWHERE:
+            if net.owner[other] != node and state.free_window[state.job[net.owner[other]]] > 0:
+                _weigh(net, state, net.owner[other])
+            other = net.following[other]
+
+
+@compiled
+def _leave(net: Network, state: Jobs, node: int) -> None:
+    """It is active no more."""
+    maxmin.leave(net, node)
+    _crowd(net, state, node, -1)
 
 
 @compiled
@@ -421,7 +469,7 @@ def _on_its_way(net: Network, state: Jobs, node: int, now: float) -> None:
     # The clock of a flow without a further step was set for its end. What is left is then an error of rounding, which may be
     # large against a small flow: a time of seconds, as a number, tells 4e-16 s apart.
     if state.left[node] <= DONE * state.amount[node] or _after(state, node) == 0:
-        maxmin.leave(net, node)
+        _leave(net, state, node)
         _complete(net, state, node, now)
         return
     state.step[node] += 1

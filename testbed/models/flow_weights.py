@@ -20,6 +20,9 @@ STEPS = 16  # of F over an iteration's bytes
 MLTCP_ACTIVE_FROM = 2  # iterations until a flow knows r (docs/congestion-controls.md)
 MOST_SPREAD = 0.5
 BAND = 1e6  # of strict priority: by how much a band outweighs the one below
+# Frames of marking threshold for each flow on a link: up to the first, windows are at their minimum of two segments, and shares are equal
+# whatever F is; from the second on weights decide.
+WINDOWS = (2.5, 3.5)
 LEAST = 0.01  # weights stay above nothing
 COMPARED = ("dumbbell", "leafspine")
 WIDE = "rings of more than two workers were not compared"

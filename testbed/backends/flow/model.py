@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -11,10 +12,10 @@ import numpy as np
 
 from testbed import networks
 from testbed.backends.flow import groups
-from testbed.core.runs.plan import JobPlan, Operation, Plan
+from testbed.core.runs.plan import JobPlan, Link, Operation, Plan
 from testbed.models import flow_weights
 from testbed.models.flow_simulator import FlowJob, Loop, Node
-from testbed.models.frames import payload_share
+from testbed.models.frames import frame, payload_share
 from testbed.networks.routed import RoutedTopo, stages
 from testbed.replay import flows
 from testbed.traces import noise
@@ -52,6 +53,7 @@ def build(plan: Plan, say: Callable[[str], None] = lambda _: None) -> Built:
     links = {name: number for number, name in enumerate((*plan.bottlenecks, *plan.nics))}
     capacity = [float(link.rate_bps) for link in plan.bottlenecks.values()]
     capacity += [float(plan.sender.nic_bps or 0)] * len(plan.nics)
+    threshold = [_frames(link) for link in plan.bottlenecks.values()] + [math.inf] * len(plan.nics)
     draw, paths = random.Random(f"paths {plan.seed}"), dict[Connection, tuple[tuple[str, str], ...]]()
     asked, nodes = list[FlowJob](), list[tuple[int, Operation | None, tuple[Carries, ...]]]()
     for job in plan.jobs:
@@ -66,8 +68,13 @@ def build(plan: Plan, say: Callable[[str], None] = lambda _: None) -> Built:
         asked.append(_job(plan, job, tuple(node for node, _, _ in made)))
     places = {job.job: number for number, job in enumerate(plan.jobs)}
     seed = int.from_bytes(random.Random(f"shares {plan.seed}").randbytes(4), "little")
-    loop = Loop(asked, capacity, seed=seed, say=say)
+    loop = Loop(asked, capacity, seed=seed, threshold=threshold, say=say)
     return Built(loop, tuple(links), paths, tuple(nodes), places)
+
+
+def _frames(link: Link) -> float:
+    """Of its queue, from which on it marks."""
+    return link.ecn_threshold.min_bytes / frame(link.mtu) if link.ecn_threshold else math.inf
 
 
 def _job(plan: Plan, job: JobPlan, nodes: tuple[Node, ...]) -> FlowJob:
@@ -81,6 +88,7 @@ def _job(plan: Plan, job: JobPlan, nodes: tuple[Node, ...]) -> FlowJob:
         factors=_factors(job),
         # Chance moves jobs apart. In isolation there is none to move away from.
         spread=flow_weights.spread(plan, job) if len(plan.jobs) > 1 else 0.0,
+        windows=(0.0, 0.0) if job.bands else flow_weights.WINDOWS,
     )
 
 
