@@ -1,14 +1,15 @@
 """How far `--on flow` is from `--on uml`, mix by mix (benchmarks/flow_mixes/mixes.toml; docs/twin.md).
 
 ``python -m benchmarks.flow_validation --emulate`` runs what benchmarks/flow_mixes/measured.csv lacks under virtual time, one run after
-the other, and adds its rows; it can be interrupted and goes on where it ended. Without ``--emulate`` the flow simulator computes all
-mixes anew and the errors are printed.
+the other, and adds its rows; it can be interrupted and goes on where it ended. Without ``--emulate`` the flow simulator computes every
+mix that was measured, and benchmarks/flow_mixes/errors.csv is written anew. ``--markdown`` prints that file as docs/twin.md has it.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import io
 import tempfile
 import tomllib
 from collections.abc import Iterator
@@ -16,12 +17,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 import testbed
+from testbed import spec
+from testbed.backends import flow
+from testbed.backends.progress import patience
+from testbed.core.runs import rundir
+from testbed.core.runs.plan import Plan
+from testbed.models import validated_range
+from testbed.planning import plan
 
 HERE = Path(__file__).parent / "flow_mixes"
-MEASURED = HERE / "measured.csv"
+MEASURED, ERRORS = HERE / "measured.csv", HERE / "errors.csv"
 COLUMNS = ("mix", "system", "seed", "job", "mean_s", "settled_mean_s", "verdict")
 
 
@@ -83,12 +92,117 @@ def emulate() -> None:
                 print(f"{mix.name}, {system}, seed {seed}: {results.verdict}", flush=True)
 
 
+@dataclass(frozen=True)
+class Compared:
+    """The gain of a mix, mean iteration under the first system ÷ under the second, in the mean over jobs."""
+
+    mix: str
+    set: str
+    outside: str  # names of the bounds that it is outside of
+    seeds: int
+    measured: float
+    computed: float
+    measured_settled: float
+    computed_settled: float
+
+    @property
+    def error(self) -> float:
+        return self.computed / self.measured - 1
+
+
+def compare(mix: Mix, measured: pd.DataFrame) -> Compared:
+    """Seed for seed: starts are the same."""
+    seeds = sorted(measured.groupby("seed")["system"].nunique().loc[lambda systems: systems == 2].index)
+    plans = [
+        one
+        for one in plan.plans(plan.resolve(spec.read(None, mix.fields | {"on": "flow"})))
+        if one.seed in seeds
+    ]  # fmt: skip
+    rows = [(one.system.label, one.seed, *each) for one in plans for each in means(_simulated(one))]
+    computed = pd.DataFrame(rows, columns=["system", "seed", "job", "mean_s", "settled_mean_s"])
+    emulated = measured[measured["seed"].isin(seeds)]
+    outside = dict.fromkeys(reason.bound for one in plans for reason in validated_range.check(one))
+    gains = [gain(table, column) for column in ("mean_s", "settled_mean_s") for table in (emulated, computed)]
+    return Compared(mix.name, "held out" if mix.held_out else "fitting", " ".join(outside), len(seeds), *gains)
+
+
+def _simulated(one: Plan) -> pd.DataFrame:
+    files = rundir.unpack(flow.FlowLevel().run(one, lambda _: None, patience(one)))
+    return pd.read_csv(io.BytesIO(files["iterations.csv"]))
+
+
+def gain(table: pd.DataFrame, column: str) -> float:
+    by_job = table.groupby(["system", "job"])[column].mean()
+    return float((by_job["reno"] / by_job["mltcp_reno"]).mean())
+
+
+def judge() -> None:
+    """Compute every mix that was measured with both systems, and write and print the errors."""
+    measured = pd.read_csv(MEASURED)
+    with ERRORS.open("w", newline="") as file:
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow(
+            (
+                "mix",
+                "set",
+                "outside",
+                "seeds",
+                "gain_uml",
+                "gain_flow",
+                "error",
+                "settled_gain_uml",
+                "settled_gain_flow",
+            )
+        )
+        for mix in mixes():
+            own = measured[measured["mix"] == mix.name]
+            if own["system"].nunique() < len(mix.fields["system"]):
+                continue
+            found = compare(mix, own)
+            numbers = (found.measured, found.computed, found.error, found.measured_settled, found.computed_settled)
+            rows.writerow((found.mix, found.set, found.outside, found.seeds, *(f"{number:.3f}" for number in numbers)))
+            file.flush()
+    print(markdown())
+
+
+def markdown() -> str:
+    """Every mix, those inside the range first, the largest error last; and what they are together."""
+    with ERRORS.open(newline="") as file:
+        table = sorted(csv.DictReader(file), key=lambda row: (row["outside"], _off(row)))
+    lines = ["| mix | set | outside of | gain on `uml` | gain on `flow` | off |", "|---|---|---|---|---|---|"]
+    for row in table:
+        off = f"{100 * float(row['error']):+.1f} %".replace("-", "−")
+        outside = row["outside"].replace("_", " ")
+        lines.append(f"| {row['mix']} | {row['set']} | {outside} | {row['gain_uml']} | {row['gain_flow']} | {off} |")
+    lines += ["", "| mixes | number | mean | median | 90th percentile | largest |", "|---|---|---|---|---|---|"]
+    inside = [row for row in table if not row["outside"]]
+    for name, rows in (
+        ("inside the range", inside),
+        ("– for fitting", [row for row in inside if row["set"] == "fitting"]),
+        ("– held out", [row for row in inside if row["set"] != "fitting"]),
+        ("outside", [row for row in table if row["outside"]]),
+    ):
+        errors = np.array([_off(row) for row in rows])
+        numbers = (errors.mean(), np.median(errors), np.quantile(errors, 0.9), errors.max())
+        lines.append(f"| {name} | {len(errors)} | " + " | ".join(f"{100 * number:.1f} %" for number in numbers) + " |")
+    return "\n".join(lines)
+
+
+def _off(row: dict[str, str]) -> float:
+    return abs(float(row["error"]))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--emulate", action="store_true", help="runs that are missing, under virtual time")
+    parser.add_argument("--markdown", action="store_true", help="print the errors as they were last computed")
     asked = parser.parse_args()
-    if asked.emulate:
+    if asked.markdown:
+        print(markdown())
+    elif asked.emulate:
         emulate()
+    else:
+        judge()
 
 
 if __name__ == "__main__":

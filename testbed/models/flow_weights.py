@@ -24,8 +24,6 @@ BAND = 1e6  # of strict priority: by how much a band outweighs the one below
 # whatever F is; from the second on weights decide.
 WINDOWS = (2.5, 3.5)
 LEAST = 0.01  # weights stay above nothing
-COMPARED = ("dumbbell", "leafspine")
-WIDE = "rings of more than two workers were not compared"
 
 
 @dataclass(frozen=True)
@@ -34,11 +32,10 @@ class Sharing:
 
     exponent: float
     spread: float
-    compared: bool = False  # the twin with the kernel, and they agreed; more in `beyond`
+    compared: bool = False  # the simulator with the kernel, and they agreed (`testbed.models.validated_range`)
     compared_mltcp: bool = False  # MLTCP over it, too
 
 
-LEAST_WINDOW = 30  # segments of a bottleneck's queue for each flow
 BASES: Mapping[str, Sharing] = {
     "reno": Sharing(0.7, 0.1, compared=True, compared_mltcp=True),
     "cubic": Sharing(0.9, 0.35, compared=True),
@@ -100,43 +97,3 @@ def banded(total: int, thresholds: tuple[int, ...]) -> Force:
             weights.append(weight)
         weight *= BAND
     return Force((*bounds, 1.0), (*weights, weight))
-
-
-def beyond(plan: Plan, job: JobPlan) -> str:
-    """Why a run is not like those in which the twin was compared with the kernel, and agreed; empty: it is (docs/twin.md)."""
-    if unlike := uncompared(job.cc) or _setting(plan, job):
-        return unlike
-    if job.channels > 1:
-        return (
-            "several flows a job: in the kernel MLTCP separates them only where each flow has some frames of threshold"
-        )
-    window = plan.link.buffer_bytes / plan.link.mtu / sum(one.channels for one in plan.jobs)
-    if window < LEAST_WINDOW:
-        return (
-            f"the queue has {window:.0f} packets for each flow, and runs that were compared had {LEAST_WINDOW} or more"
-        )
-    return WIDE if len(job.hosts) > 2 else ""
-
-
-def _setting(plan: Plan, job: JobPlan) -> str:
-    """What of a run none of those had that were compared; empty: nothing."""
-    constants = catalogue.effective(job.cc)
-    unlike = {
-        f"the topology {plan.topology}": plan.topology not in COMPARED,
-        "bands of priority": plan.link.bands > 1 or job.bands,
-        "times set by a scheduler": job.grid is not None,
-        "a constant F": job.cc.traits.learns and not constants["slope"],
-        "an MLTCP without the window that `recommended` restarts with": job.cc.traits.learns and not constants.get("restart"),
-        "interfaces as fast as memory": not plan.nics,
-        "links that do not mark": plan.link.ecn_threshold is None,
-        "compute times that vary": job.noise != "0%",
-        "links that change": plan.events,
-    }  # fmt: skip
-    return next((f"{what}: not compared" for what, found in unlike.items() if found), "")
-
-
-def uncompared(control: CongestionControl) -> str:
-    """Why no run of it is like those that were compared; empty: some are."""
-    sharing = BASES.get(base(control))
-    compared = sharing is not None and (sharing.compared_mltcp if control.traits.learns else sharing.compared)
-    return "" if compared else f"{control.name} was not compared"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from testbed.campaign.verdict.invariant import Case, Noted, Unjudged, not_applicable
-from testbed.models import flow_weights
+from testbed.models import validated_range
 
 
 def computed(case: Case) -> Unjudged | None:
@@ -11,9 +11,6 @@ def computed(case: Case) -> Unjudged | None:
 
 
 def compared(case: Case) -> float | Noted:
-    """I23: 1 within the region in which the twin was compared with the kernel, and agreed (docs/twin.md), else 0; a job alone
-    shares with nobody."""
-    if case.plan.alone is not None:
-        return 1
-    beyond = [reason for job in case.plan.jobs if (reason := flow_weights.beyond(case.plan, job))]
-    return Noted(0, "; ".join(dict.fromkeys(beyond))) if beyond else 1
+    """I23: 1 within the range in which the simulator was compared with the kernel (docs/twin.md), else 0."""
+    outside = validated_range.check(case.plan)
+    return Noted(0, "; ".join(reason.text for reason in outside)) if outside else 1

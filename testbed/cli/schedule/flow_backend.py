@@ -22,7 +22,7 @@ from testbed.core.runs.plan import CongestionControl
 from testbed.core.terminal import Column, Sheet
 from testbed.core.text import plain, quoted
 from testbed.core.units import Duration
-from testbed.models import cluster_flow_simulator, flow_weights
+from testbed.models import cluster_flow_simulator, flow_weights, validated_range
 from testbed.models.cluster import Ran, Servers, follow
 from testbed.models.contention import Model
 from testbed.models.measures import IterationTime, measure
@@ -57,10 +57,10 @@ class Result:
     def outside_validation(self) -> list[str]:
         """Why it is suspect: what of it is not like those runs in which the twin was compared with the kernel (docs/twin.md)."""
         ran = [job for job in self.flowed.jobs if job.servers]
-        wide = sum(job.servers > 2 for job in ran)
-        reasons = [flow_weights.uncompared(self.control)]
+        wide = sum(job.servers > validated_range.MOST_WORKERS for job in ran)
+        reasons = [validated_range.uncompared(self.control)]
         if wide:
-            reasons.append(f"{flow_weights.WIDE}, and {wide} of {len(ran)} jobs are on more servers")
+            reasons.append(f"{validated_range.WIDE}, and {wide} of {len(ran)} jobs are on more servers")
         if len(ran) > 1:
             reasons.append("shares are not varied by chance, as they were there")
         return [reason for reason in reasons if reason]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import os
@@ -16,14 +17,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks import flow_validation
 from testbed import spec
 from testbed.backends import flow
+from testbed.backends.flow import model
 from testbed.backends.progress import Patience
 from testbed.cli import main
 from testbed.core.errors import EXIT_OK, EXIT_REQUEST
 from testbed.core.runs.events import Iteration
 from testbed.core.runs.load import Run, check, load_run
-from testbed.models import flow_weights
+from testbed.models import flow_error, flow_weights, validated_range
 from testbed.planning.plan import planned
 from testbed.report.study import load_study
 
@@ -145,7 +148,7 @@ def test_what_it_cannot_model_it_refuses(
 
 
 def test_beyond_what_was_compared_a_run_is_suspect(tmp_path: Path) -> None:
-    assert run(tmp_path, "--jobs", "2", "--iterations", "6", "--channels", "4") == EXIT_OK
+    assert run(tmp_path, "--jobs", "4", "--iterations", "6", "--channels", "8") == EXIT_OK
     verdicts = {name: one.verdict for name, one in runs(tmp_path).items() if not name.startswith("isolated")}
     for verdict in verdicts.values():
         assert verdict.verdict == "suspect"
@@ -153,28 +156,58 @@ def test_beyond_what_was_compared_a_run_is_suspect(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "words"),
+    ("flags", "bounds"),
     [
-        ({}, ""),
-        ({"topo": "star"}, "the topology star"),
-        ({"nic": "inf"}, "interfaces as fast as memory"),
-        ({"ecn": "off"}, "do not mark"),
-        ({"noise": "5%"}, "compute times that vary"),
-        ({"system": ["priority"]}, "bands of priority"),
-        ({"system": ["unfair"]}, "a constant F"),
-        ({"system": ["mltcp_reno:preset=paper"]}, "restarts"),
-        ({"system": ["mltcp_cubic"]}, "mltcp_cubic was not compared"),
-        ({"event": [{"at": "1s", "link": "s1-s2", "state": "down"}]}, "links that change"),
+        ({}, []),
+        ({"channels": 4}, []),
+        ({"jobs": 4, "channels": 4}, ["frames_per_flow"]),
+        ({"jobs": 33, "ecn": "170p", "buffer": "850p"}, ["jobs"]),
+        ({"channels": 5, "ecn": "60p", "buffer": "300p"}, ["flows_per_job"]),
+        ({"topo": "leafspine", "jobs": 16, "workers": 3}, ["workers"]),
+        ({"bytes": "100kB", "compute": "500ms"}, ["cycles_per_phase"]),
+        ({"bytes": "100MB", "compute": "100ms"}, ["offered_load"]),
+        ({"noise": "20%"}, ["noise"]),
+        ({"topo": "leafspine,2,2,4", "jobs": 4, "ecn": "20p", "buffer": "100p"}, ["flows_per_path"]),
+        ({"topo": "star"}, ["setting"]),
+        ({"nic": "inf"}, ["setting"]),
+        ({"ecn": "off"}, ["setting"]),
+        ({"system": ["priority"]}, ["setting"]),
+        ({"system": ["unfair"]}, ["setting"]),
+        ({"system": ["mltcp_reno:preset=paper"]}, ["setting"]),
+        ({"system": ["mltcp_cubic"]}, ["setting"]),
+        ({"event": [{"at": "1s", "link": "s1-s2", "rate": "50%"}]}, ["setting"]),
     ],
 )
-def test_it_says_what_was_never_compared(flags: dict[str, Any], words: str) -> None:
+def test_what_of_a_plan_is_outside_the_validated_range(flags: dict[str, Any], bounds: list[str]) -> None:
     plan = plan_of(**{"jobs": 2, "system": ["mltcp_reno"], **flags})
-    said = [flow_weights.beyond(plan, job) for job in plan.jobs]
-    assert all(words in one for one in said) if words else not any(said)
+    assert sorted({reason.bound for reason in validated_range.check(plan)}) == bounds
+
+
+def test_frames_for_each_flow_are_those_of_the_link_that_jobs_share() -> None:
+    plan = plan_of(jobs=4, channels=2, system=["reno"], ecn="40p")
+    assert validated_range.frames_per_flow(plan) == pytest.approx(5)
+    [link] = [one for one in validated_range.shared_links(plan) if one.name == "s1-s2"]
+    assert (link.flows, link.frames) == (8, pytest.approx(40))
+    spread = plan_of(jobs=4, topo="leafspine,2,2,4", system=["reno"], ecn="40p")
+    assert validated_range.frames_per_flow(spread) == pytest.approx(20)  # two of the four flows on each uplink
+    assert validated_range.frames_per_flow(plan_of(jobs=2, ecn="off", system=["reno"])) is None
+
+
+@pytest.mark.parametrize(("threshold", "separates"), [("16p", False), ("64p", True)])
+def test_mltcp_needs_frames_of_threshold_for_each_flow(threshold: str, separates: bool) -> None:
+    """Two jobs of eight flows: with one frame each MLTCP shares as Reno does, with four it interleaves."""
+    last_s = {}
+    for system in ("reno", "mltcp_reno"):
+        plan = plan_of(jobs=2, channels=8, system=[system], ecn=threshold, buffer="400p", iterations=24)
+        loop = model.build(plan).loop
+        ended = [one for some, _ in loop.run(60.0) for one in some if 16 <= one.iteration < 24]
+        last_s[system] = float(np.mean([one.end_s - one.start_s for one in ended]))
+    gain = last_s["reno"] / last_s["mltcp_reno"]
+    assert gain > 1.2 if separates else gain == pytest.approx(1, abs=0.05)
 
 
 def test_no_claim_goes_by_what_was_never_compared(tmp_path: Path) -> None:
-    assert run(tmp_path, "--jobs", "2", "--iterations", "6", "--channels", "4", "--name", "map.x") == EXIT_OK
+    assert run(tmp_path, "--jobs", "4", "--iterations", "6", "--channels", "8", "--name", "map.x") == EXIT_OK
     study = load_study(tmp_path, "map")
     assert not study.runs and any("I23" in problem for problem in study.problems)
     assert load_study(tmp_path, "map", several_backends=True).runs
@@ -302,3 +335,15 @@ def test_what_it_takes_is_said_before_anything_is_computed() -> None:
 def test_links_that_a_job_holds_are_none_of_it() -> None:
     lacking = flow.lacks(plan_of(system=["lretf:preempt=no"]))
     assert lacking is not None and "holds its links" in lacking.what
+
+
+def test_the_errors_inside_the_range_are_those_that_were_measured() -> None:
+    with flow_validation.ERRORS.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    for inside in (True, False):
+        off = [abs(float(row["error"])) for row in rows if (not row["outside"]) == inside]
+        stated = flow_error.gain_error("mltcp_reno", inside=inside)
+        assert stated.mixes == len(off)
+        assert (stated.mean, stated.worst) == pytest.approx((np.mean(off), max(off)), abs=6e-4)
+        assert not inside or max(off) <= 0.10
+    assert flow_validation.markdown() in (Path(__file__).parents[3] / "docs" / "twin.md").read_text()

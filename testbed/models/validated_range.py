@@ -1,0 +1,209 @@
+"""Where the flow simulator was held against virtual time, and how far off its gains were there (benchmarks/flow_validation.py; docs/twin.md).
+
+The gain is the time of an iteration under Reno ÷ that under MLTCP-Reno, in the mean over jobs. `BOUNDS` is the range; `check` says of a plan what
+of it lies outside, and why that matters. Errors are in `testbed.models.flow_error`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import NamedTuple
+
+from testbed import networks
+from testbed.congestion import catalogue
+from testbed.core.runs.plan import CongestionControl, JobPlan, Operation, Plan
+from testbed.models import flow_weights
+from testbed.models.bounds import Stage, crossed
+from testbed.models.frames import frame, payload_share
+from testbed.replay import flows
+from testbed.traces.noise import Noise
+from testbed.transports import Flow
+
+TOPOLOGIES = ("dumbbell", "leafspine")
+MOST_WORKERS = 2
+WIDE = "rings of more than two workers were not compared"
+
+
+class Reason(NamedTuple):
+    """Why a plan is outside the range."""
+
+    bound: str  # its name
+    text: str  # for people, without full stop
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What was compared: values from ``low`` to ``high``."""
+
+    name: str
+    low: float
+    high: float
+    text: str  # what a value outside is called; "{value}", "{low}" and "{high}" stand for the numbers
+
+    def reason(self, value: float) -> Reason | None:
+        if self.low <= value <= self.high:
+            return None
+        return Reason(self.name, self.text.format(value=f"{value:.3g}", low=f"{self.low:g}", high=f"{self.high:g}"))
+
+
+BOUNDS = (
+    Bound("jobs", 1, 32, "{value} jobs, where at most {high} were compared"),
+    Bound("workers", 1, MOST_WORKERS, "{value} workers a job, where at most {high} were compared"),
+    Bound("flows_per_job", 1, 4, "{value} connections for each flow of a job, where at most {high} were compared"),
+    Bound(
+        "frames_per_flow", 5, 20,
+        "{value} frames of marking threshold for each flow, where {low} to {high} were compared: with two or three, windows are at their minimum, and MLTCP cannot act",
+    ),
+    Bound(
+        "cycles_per_phase", 19, 10_000,
+        "a phase of {value} loss cycles, where {low} or more were compared: in few cycles MLTCP cannot act",
+    ),
+    Bound(
+        "flows_per_path", 6, 1000,
+        "{value} flows for each of equal paths, where {low} or more were compared: which of few flows meet on a path is chance",
+    ),
+    Bound("offered_load", 0, 1.15, "jobs that need {value} of a link's rate, where at most {high} were compared"),
+    Bound("noise", 0, 0.03, "computing that varies by {value}, where at most {high} was compared"),
+)  # fmt: skip
+
+
+def check(plan: Plan) -> tuple[Reason, ...]:
+    """What of ``plan`` is outside the range; empty: nothing. A job in isolation shares with nobody."""
+    if plan.alone is not None:
+        return ()
+    found = [Reason("setting", text) for job in plan.jobs if (text := uncompared(job.cc) or _setting(plan, job))]
+    values = measures(plan)
+    found += [reason for each in BOUNDS if each.name in values and (reason := each.reason(values[each.name]))]
+    return tuple(dict.fromkeys(found))
+
+
+def measures(plan: Plan) -> dict[str, float]:
+    """What `BOUNDS` bound, by name; what a plan has not got is left out."""
+    found = {
+        "jobs": float(len(plan.jobs)),
+        "workers": float(max(len(job.hosts) for job in plan.jobs)),
+        "flows_per_job": float(max(job.channels for job in plan.jobs)),
+        "noise": max(Noise(job.noise).amount for job in plan.jobs),
+    }
+    links = shared_links(plan)
+    if links:
+        found["offered_load"] = max(link.load for link in links)
+    if any(link.paths > 1 for link in links):
+        found["flows_per_path"] = min(link.flows for link in links if link.paths > 1)
+    marking = [link for link in links if link.frames is not None]
+    if marking:
+        found["frames_per_flow"] = min(link.frames / link.flows for link in marking if link.frames is not None)
+        found["cycles_per_phase"] = min(link.cycles for link in marking)
+    return found
+
+
+def frames_per_flow(plan: Plan) -> float | None:
+    """Of the link whose marking threshold leaves each flow of several jobs the fewest; None: no such link marks."""
+    return measures(plan).get("frames_per_flow")
+
+
+class SharedLink(NamedTuple):
+    """A bottleneck that flows of several jobs cross; of equal paths, what each carries in the mean."""
+
+    name: str
+    flows: float  # at most at once
+    paths: int  # equal ones, of which it is one
+    load: float  # of its rate, while every job is as fast as in isolation
+    frames: float | None  # of queue from which it marks; None: it does not
+    cycles: float  # loss cycles in the shortest phase in which all flows send; infinity: it does not mark
+
+
+def shared_links(plan: Plan) -> list[SharedLink]:
+    """Every bottleneck that several jobs share."""
+    own = [_on_links(plan, job) for job in plan.jobs]
+    return list(_shared(plan, own))
+
+
+class OnLink(NamedTuple):
+    """What a job has on a link in an iteration."""
+
+    flows: float
+    paths: int
+    payload: float  # bytes
+
+
+def _shared(plan: Plan, own: list[dict[str, OnLink]]) -> Iterator[SharedLink]:
+    for name, link in plan.bottlenecks.items():
+        there = [(job, on[name]) for job, on in zip(plan.jobs, own, strict=True) if name in on]
+        if len(there) < 2:
+            continue
+        bits = {job.job: on.payload * 8 / payload_share(link.mtu) for job, on in there}
+        load = sum(bits[job.job] / link.rate_bps / job.ideal_s for job, _ in there if job.ideal_s)
+        count, paths = sum(on.flows for _, on in there), max(on.paths for _, on in there)
+        if link.ecn_threshold is None:
+            yield SharedLink(name, count, paths, load, None, float("inf"))
+            continue
+        frames = link.ecn_threshold.min_bytes / frame(link.mtu)
+        cycle_s = max(1.0, frames / count / 2) * link.ecn_threshold.min_bytes * 8 / link.rate_bps
+        shortest = min(bits[job.job] / on.flows for job, on in there) * count / link.rate_bps
+        yield SharedLink(name, count, paths, load, frames, shortest / cycle_s)
+
+
+def _on_links(plan: Plan, job: JobPlan) -> dict[str, OnLink]:
+    """By link. Collectives of a group follow each other, groups go on at once."""
+    topo = networks.find(plan.topology)(*plan.topology_args)
+    ways: dict[Flow, list[Stage]] = {}
+    payload, most, paths = Counter[str](), Counter[str](), dict[str, int]()
+
+    def spread(flow: Flow, amount: float, into: Counter[str]) -> None:
+        if flow not in ways:
+            ways[flow] = crossed(topo, plan.bottlenecks, job.hosts[flow[0]], job.hosts[flow[1]])
+        for stage in ways[flow]:
+            for link in stage:
+                into[link] += amount / len(stage)  # type: ignore[assignment]
+                paths[link] = max(len(stage), paths.get(link, 1))
+
+    seen: set[int] = set()
+    exchanges = []
+    for op in job.collectives:
+        if op.inside_ns is None and (op.members is None or op.exchange not in seen):
+            seen.add(op.exchange)
+            exchanges.append(op)
+    for _, group in groupby(sorted(exchanges, key=_group), key=_group):
+        of_group = Counter[str]()
+        for op in group:
+            at_once = Counter[str]()
+            for flow in flows.flows(op, len(job.hosts)):
+                spread(flow, job.channels, at_once)
+            of_group |= at_once
+            for sizes in flows.rounds(op, len(job.hosts), op.bytes or 0):
+                for flow, size in sizes.items():
+                    spread(flow, size, payload)
+        most.update(of_group)
+    return {link: OnLink(most[link], paths[link], payload[link]) for link in payload if payload[link]}
+
+
+def _group(op: Operation) -> int:
+    return op.group
+
+
+def _setting(plan: Plan, job: JobPlan) -> str:
+    """What of a run none of those had that were compared; empty: nothing."""
+    constants = catalogue.effective(job.cc)
+    unlike = {
+        "several process groups, whose exchanges the kernel may take for iterations of their own": job.groups,
+        f"the topology {plan.topology}": plan.topology not in TOPOLOGIES,
+        "bands of priority": plan.link.bands > 1 or job.bands,
+        "times set by a scheduler": job.grid is not None,
+        "a constant F": job.cc.traits.learns and not constants["slope"],
+        "an MLTCP without the window that `recommended` restarts with": job.cc.traits.learns and not constants.get("restart"),
+        "interfaces as fast as memory": not plan.nics,
+        "links that do not mark": plan.link.ecn_threshold is None,
+        "links that change": plan.events,
+    }  # fmt: skip
+    return next((f"{what}: not compared" for what, found in unlike.items() if found), "")
+
+
+def uncompared(control: CongestionControl) -> str:
+    """Why no run of it is like those that were compared; empty: some are."""
+    sharing = flow_weights.BASES.get(flow_weights.base(control))
+    compared = sharing is not None and (sharing.compared_mltcp if control.traits.learns else sharing.compared)
+    return "" if compared else f"{control.name} was not compared"
