@@ -26,8 +26,9 @@ def show(console: Console, answers: Answers, page: Path | None) -> None:
     if answers.rates:
         console.print()
         rates_table(answers).print(console)
-    for note in dict.fromkeys(f"{text}." for text in (*answers.notes, *answers.assumptions)):
-        terminal.say(console, f"Note: {note}", indent="  ", style="dim")
+    for label, texts in (("Note", answers.notes), ("Assumption", answers.assumptions)):
+        for text in dict.fromkeys(texts):
+            terminal.say(console, f"{label}: {text}.", indent="  ", style="dim")
     if page is not None:
         console.print(f"Page: {plain(page)}")
 

@@ -91,7 +91,10 @@ def needs(run: Run, periods_s: pd.Series[float]) -> dict[str, float]:
     wire = 1 / payload_share(run.plan.link.mtu)
     per_iteration = _bytes_per_iteration(run)
     return {
-        name: sum(per_iteration[flow] / periods_s[flow[0]] for flow in sorted(flows)) * wire * 8 / rate_bps(run, name)
+        name: float(sum(per_iteration[flow] / periods_s[flow[0]] for flow in sorted(flows)))
+        * wire
+        * 8
+        / rate_bps(run, name)
         for name, flows in found.items()
     }
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from testbed.core.text import decimal, quoted, shown
+from testbed.core.text import count, decimal, quoted, shown
 from testbed.core.units import Duration, Rate, Size
 from testbed.traces.devices import device
 from testbed.traces.importing import Imported
@@ -41,7 +41,7 @@ def lines(imported: Imported) -> Iterator[str]:
         "ranks", "any number: the profile does not say how many there are" if trace.ranks is None else str(trace.ranks)
     )
     exchanges = [op for op in operations if not op.computes]
-    yield _row("tensors", f"{Size(sum(op.size for op in exchanges))} in {len(exchanges)} collectives")
+    yield _row("tensors", f"{Size(sum(op.size for op in exchanges))} in {count(len(exchanges), 'exchange')}")
     for whose, own in _by_connection(operations).items():
         sent, received = _bytes(own, sizes)
         each = f"{Size(sent)} out, {Size(received)} in per iteration and rank"
@@ -53,12 +53,17 @@ def lines(imported: Imported) -> Iterator[str]:
     if work:
         operations = profiled(replace(imported, trace=trace.timed(device(_EXAMPLE, None, None, None))))
     native = trace.native_rate or Rate(10**10)
-    timings = {rate: timing(operations, sizes, rate) for rate in (native // _FASTER, native, native * _FASTER)}
+    inside = trace.placement.inside if trace.placement else ()
+    timings = {rate: timing(operations, sizes, rate, inside) for rate in (native // _FASTER, native, native * _FASTER)}
     profile = f"{_time(imported.step_s)} in the profile" if imported.step_s else "the files have no times"
     on = f" on {_EXAMPLE}, as an example" if work else ""
     yield _row("period", f"{_time(timings[native].period_s)} at {native}{on}; {profile}")
     yield _row("duty", ", ".join(f"{one.duty:.0%} at {Rate(rate)}" for rate, one in timings.items()) + on)
     yield _row("noise", trace.noise.replace("%", " %"))
+    if inside:
+        yield _row(
+            "assumed", "period and duty: exchanges inside a server take no time (a run's --intra-rate changes that)"
+        )
     for each in trace.assumptions:
         left_out = "left out" in each
         yield _row(
@@ -150,8 +155,13 @@ class _Streams:
         return start, start + seconds
 
 
-def timing(operations: Sequence[Operation], sizes: dict[str | None, int], rate_bps: float) -> Timing:
-    """One iteration in isolation: computes one after the other, each group's collectives too, everything else side by side."""
+def timing(
+    operations: Sequence[Operation], sizes: dict[str | None, int], rate_bps: float, inside: Collection[str] = ()
+) -> Timing:
+    """One iteration in isolation: computes one after the other, each group's collectives too, everything else side by side.
+
+    Exchanges of the groups ``inside`` a server take no time, as in a run without ``--intra-rate``.
+    """
     streams = _Streams()
     ends: dict[str, float] = {}
     busy: list[tuple[float, float]] = []
@@ -160,7 +170,8 @@ def timing(operations: Sequence[Operation], sizes: dict[str | None, int], rate_b
         if op.computes:
             _, ends[op.id] = streams.carry("", ready, (op.duration or 0) / 1e9)
             continue
-        seconds = max(on_the_wire(op.kind, op.size, sizes.get(op.group, _SEVERAL))) * 8 / rate_bps
+        size = 0 if op.group in inside else max(on_the_wire(op.kind, op.size, sizes.get(op.group, _SEVERAL)))
+        seconds = size * 8 / rate_bps
         stream = f"{op.kind} {op.peer}" if op.point_to_point else f"group {op.group}"
         span = streams.carry(stream, ready, seconds)
         ends[op.id] = span[1]

@@ -33,6 +33,7 @@ from testbed import registry
 from testbed.core.errors import within
 from testbed.core.text import quoted
 from testbed.core.units import Duration, Rate, Size
+from testbed.traces import job_lists
 from testbed.traces.json_stream import head
 from testbed.traces.process_groups import Found, Job, about_groups
 from testbed.traces.rank_files import expanded, is_group_file
@@ -118,6 +119,12 @@ def detect(path: Path) -> str:
             f"{path} is a profile of JAX (XLA). It names no collective's size or process group, so it cannot be imported. Write a table of the "
             "exchanges of a step (CSV: time_ms,bytes), and import that."
         )
+    if b'"version"' in start and (b'"operations"' in start or b'"roles"' in start):
+        raise TraceError(
+            f"{path} is a trace already. Replay it with --trace {path}, or draw it with `mltcp show {path}`."
+        )
+    if any(one.recognises(start.decode(errors="replace"), path) for one in job_lists.formats()):
+        raise TraceError(f"{path} is a list of jobs. `mltcp schedule {path}` reads it.")
     known = "; ".join(f"{name}: {find(name).TITLE}" for name in names())
     raise TraceError(f"{path} is in no format that can be imported ({known}). --format NAME says which one it is.")
 

@@ -62,9 +62,10 @@ def answer(question: Question, bench: Simulated, tell: Tell = lambda _: None) ->
         bench.size(_baseline(question))
     found, left_out = _compare(question, bench, tell)
     base, *others = found
-    options = [_own(base), *(_option(each, base) for each in others)]
+    placed = "topo" in question.fields
+    options = [_own(base), *(_option(each, base, placed=placed) for each in others)]
     plan = base.experiment.runs[0].plan
-    best = _best(options, placed="topo" in question.fields)
+    best = _best(options, placed=placed)
     return Advice(
         rate=question.rate.exact,
         topo=",".join([plan.topology, *map(str, plan.topology_args)]),
@@ -151,7 +152,7 @@ def _own(base: _Compared) -> Option:
     )  # fmt: skip
 
 
-def _option(each: _Compared, base: _Compared) -> Option:
+def _option(each: _Compared, base: _Compared, *, placed: bool) -> Option:
     outside = _outside(each.experiment) or _outside(base.experiment)
     error = gain_error(_plain_name(each), inside=outside is None)
     outcome, reasons = _outcome(each, base)
@@ -164,11 +165,14 @@ def _option(each: _Compared, base: _Compared) -> Option:
         high=high,
         gain_last10=base.result.last10_mean_s / each.result.last10_mean_s,
         outcome=outcome,
-        reason=wording.reason(each.kind, outcome, reasons, each.result, base.result, each.demand, base.demand),
+        reason=wording.reason(
+            each.kind, outcome, reasons, each.result, base.result, each.demand, base.demand,
+            slots_s=[job.grid.period_ns / 1e9 for job in each.experiment.runs[0].plan.jobs if job.grid is not None], placed=placed,
+        ),
         reasons=reasons,
         confidence=wording.confidence(error, outside),
         validated=outside is None,
-    )
+    )  # fmt: skip
 
 
 def _plain_name(each: _Compared) -> str:

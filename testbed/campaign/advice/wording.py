@@ -7,13 +7,24 @@ from collections.abc import Iterator, Sequence
 from testbed.campaign.advice.document import Kind, Option
 from testbed.campaign.findings import answer
 from testbed.campaign.findings.demand import ALIKE, Demand
-from testbed.core.runs.findings import AtIdeal, Interleaved, NoCauseKnown, NoSharedLink, Outcome, Reason, SmallShare
+from testbed.core.runs.findings import (
+    AtIdeal,
+    Interleaved,
+    NoCauseKnown,
+    NoSharedLink,
+    Outcome,
+    Reason,
+    SmallShare,
+    Uneven,
+)
 from testbed.core.runs.summary import Result
 from testbed.core.text import count, decimal
 from testbed.core.units import Rate
 from testbed.models.flow_error import GainError
 
 OUTSIDE = "outside the validated range"
+CONFIRM = " The interval includes 1: confirm it with --emulate."
+ROOM = " Whether servers are free for it is unknown without --cluster."
 
 
 def title(option: Option) -> str:
@@ -34,25 +45,35 @@ def shared(base: Result) -> str:
 
 
 def reason(
-    kind: Kind, outcome: Outcome, reasons: Sequence[Reason], row: Result, base: Result, asked: Demand, before: Demand
-) -> str:
-    """Why an option gains, or why not."""
+    kind: Kind, outcome: Outcome, reasons: Sequence[Reason], row: Result, base: Result, asked: Demand, before: Demand,
+    *, slots_s: Sequence[float], placed: bool,
+) -> str:  # fmt: skip
+    """Why an option gains, or why not. ``slots_s``: how often a clock lets each job begin an iteration; ``placed``: servers are named."""
     if outcome == "faster":
-        return _gains(kind, row, base, asked, before)
+        return _gains(kind, row, base, asked, before, placed=placed)
+    if outcome == "slower" and any(
+        slot > period * (1 + ALIKE) for slot, period in zip(slots_s, before.periods_s, strict=False)
+    ):
+        return (
+            f"It lets the jobs begin an iteration every {_times(slots_s)}, and in isolation an iteration takes "
+            f"{_times(before.periods_s)}."
+        )
     if kind in ("placement", "network"):
         return _no_gain(kind, row, base, before)
     return " ".join(map(answer.reason, reasons))
 
 
-def _gains(kind: Kind, row: Result, base: Result, asked: Demand, before: Demand) -> str:
+def _gains(kind: Kind, row: Result, base: Result, asked: Demand, before: Demand, *, placed: bool) -> str:
     if kind == "network" and asked.phases_s and before.phases_s:
         return (
             f"The jobs communicate for {_times(asked.phases_s)} of an iteration instead of {_times(before.phases_s)}."
         )
     if kind == "placement" and asked.shares_link is False:
-        return f"With the workers of each job close together: {_lower(answer.reason(NoSharedLink()))}"
+        return (
+            f"With the workers of each job close together: {_lower(answer.reason(NoSharedLink()))}{ROOM * (not placed)}"
+        )
     interleaves = next((stated for stated in row.findings if isinstance(stated, Interleaved)), None)
-    ratios = _ratios(row, base)
+    ratios = " ".join(filter(None, (_ratios(row, base), _losers(row))))
     if interleaves is None or interleaves.at is None:
         return f"The communication phases overlap less. {ratios}"
     fits = ""
@@ -74,6 +95,12 @@ def _ratios(row: Result, base: Result) -> str:
     )
 
 
+def _losers(row: Result) -> str:
+    """What each job gains, where one of them is slower."""
+    gains = next((stated.speedups for stated in row.findings if isinstance(stated, Uneven)), {})
+    return answer.uneven(gains) if min(gains.values(), default=1.0) < 1 - ALIKE else ""
+
+
 def _no_gain(kind: Kind, row: Result, base: Result, before: Demand) -> str:
     """Another placement or network gains nothing where little is lost to sharing, or the same links are shared."""
     if before.shares_link is False and kind == "placement":
@@ -84,6 +111,14 @@ def _no_gain(kind: Kind, row: Result, base: Result, before: Demand) -> str:
         share = sum(before.phases_s) / sum(before.periods_s)
         if share <= ALIKE:
             return f"The jobs communicate for {share:.1%} of their iterations."
+        saved = max(
+            (exposed / period for exposed, period in zip(before.exposed_s, before.periods_s, strict=False)), default=1.0
+        )
+        if saved <= ALIKE:
+            return (
+                f"Computing hides all but {_time(sum(before.exposed_s))} of the communication ({_time(sum(before.phases_s))} of all "
+                f"jobs), so that a faster network shortens an iteration by {saved:.1%} at most."
+            )
     most = max(
         (
             1 + (sum(before.phases_s) - phase) / period
@@ -122,7 +157,8 @@ def headline(base: Option, best: Option) -> str:
     if best.kind == "baseline":
         return f"Nothing on this network is faster than {title(base)}. {base.reason}"
     gain = f"{best.gain_mean:.2f}× as fast as {title(base)} ({best.low:.2f}–{best.high:.2f})"
-    return f"{_capital(title(best))} helps most: {gain}. {best.reason}"
+    unsure = best.low <= 1 and best.emulated is None
+    return f"{_capital(title(best))} helps most: {gain}. {best.reason}{CONFIRM * unsure}"
 
 
 def others(options: Sequence[Option], best: Option) -> Iterator[tuple[str, str]]:

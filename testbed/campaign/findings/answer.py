@@ -61,7 +61,7 @@ def sentence(row: Result, base: Result, found: Iterable[Finding]) -> str:
             case TooShort():
                 sentences.append(_too_short(stated, who, other))
             case Uneven(speedups=speedups):
-                sentences.append(_uneven(speedups))
+                sentences.append(uneven(speedups))
             case Delivered():
                 sentences.append(_delivered(stated, who))
             case Interleaved() | NotInterleaved() | InterleavingUnknown() | Active():
@@ -109,7 +109,8 @@ def _too_short(stated: TooShort, who: str, other: str) -> str:
     return f"Too few iterations to compare {who} with {other}: {active}. So far {who} is {stated.speedup:.2f}× as fast. Raise --iterations."
 
 
-def _uneven(speedups: dict[int, float]) -> str:
+def uneven(speedups: dict[int, float]) -> str:
+    """What each job gains."""
     if len(speedups) > MOST_NAMED:
         return f"Jobs differ: {min(speedups.values()):.2f}× to {max(speedups.values()):.2f}×."
     return "Jobs differ: " + ", ".join(f"job {job} {gain:.2f}×" for job, gain in speedups.items()) + "."

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from testbed.campaign.advice import document, workload
+from testbed.campaign.findings import answer
 from testbed.cli import main
 from testbed.core.errors import EXIT_OK, EXIT_REQUEST, RequestError
+from testbed.core.runs.findings import NoCauseKnown
 from tests.support.browser import BROWSER, PHONE, looked_at
 
 MOE = str(Path(__file__).parents[2] / "data" / "moe.json")
@@ -64,6 +66,18 @@ def test_nothing_helps_and_the_reason_says_why(
     assert (found["helps"], found["best"]) == (False, "reno")
     assert causes(option(found, "mltcp_reno")) & cause
     assert 0.95 < option(found, "mltcp_reno")["gain_mean"] < 1.05
+
+
+def test_jobs_that_need_more_than_the_link_has(capsys: pytest.CaptureFixture[str]) -> None:
+    found = asked(capsys, "500ms/28MB", "300ms/28MB", "--rate", "500mbit", "--system", "reno", "cassini", *SHORT)
+    assert option(found, "cassini")["outcome"] == "slower" and "offered load" in causes(option(found, "cassini"))
+
+
+def test_a_faster_network_that_gains_nothing_has_a_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    """At 40 Gbit/s computing hides nearly all of it."""
+    found = asked(capsys, "resnet50", "--rate", "40gbit", "--system", "reno", *SHORT)
+    assert option(found, "80gbit")["outcome"] == "no difference"
+    assert option(found, "80gbit")["reason"] != answer.reason(NoCauseKnown())
 
 
 def test_too_few_frames_for_each_flow(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from testbed.core.units import Duration
-from testbed.traces.trace import TraceError
+from testbed.core.units import Duration, Size
+from testbed.traces import import_table
+from testbed.traces.trace import Operation, TraceError
 from tests.support.profiles import (
     imported,
 )
@@ -68,3 +69,15 @@ def test_a_table_that_makes_no_sense(tmp_path: Path, text: str, says: str | None
     with pytest.raises(TraceError) as error:
         imported(path)
     assert says in str(error.value) and str(path) in str(error.value)
+
+
+def test_the_period_counts_what_crosses_the_network() -> None:
+    """Groups inside a server take no time: 108 ms of computing, and 90 MB of group dp at 20 Gbit/s."""
+    operations = (
+        Operation(id="a", kind="compute", duration=Duration.parse("108ms")),
+        Operation(id="b", kind="all_reduce", group="tp", bytes=Size.parse("256MB"), after=("a",)),
+        Operation(id="c", kind="all_reduce", group="dp", bytes=Size.parse("60MB"), after=("b",)),
+    )
+    sizes: dict[str | None, int] = {"tp": 8, "dp": 4}
+    assert import_table.timing(operations, sizes, 20e9, ("tp",)).period_s == pytest.approx(0.144)
+    assert import_table.timing(operations, sizes, 20e9).period_s == pytest.approx(0.144 + 0.1792)

@@ -40,7 +40,7 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     ]
     assert cli(*arguments) == 0
     said = capsys.readouterr().out
-    assert "16 kB in 2 collectives" in said
+    assert "16 kB in 2 exchanges" in said
     assert "1 broadcast (200 B in all)" in said
     trace = load(str(out))
     assert trace.native_rate == 9_600_000  # 12 kB in 10 ms, while nothing computes
@@ -51,6 +51,23 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert out.read_bytes() == before
     assert cli(*arguments, "--force", "--native-rate", "50gbit") == 0
     assert load(str(out)).native_rate == 50_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("text", "command"),
+    [
+        ('{"version": 1, "name": "x", "operations": []}', "--trace"),
+        ("job,gpus,iterations,trace\n0,2,10,gpt2\n", "mltcp schedule"),
+    ],
+    ids=["trace", "job list"],
+)
+def test_what_another_command_reads_is_named(
+    text: str, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mine.txt"
+    path.write_text(text)
+    assert cli(path, "-o", tmp_path / "x.json") == 2
+    assert command in capsys.readouterr().err
 
 
 def test_a_replay_takes_as_long_as_the_profile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
