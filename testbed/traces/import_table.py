@@ -62,7 +62,7 @@ def lines(imported: Imported) -> Iterator[str]:
     yield _row("noise", trace.noise.replace("%", " %"))
     if inside:
         yield _row(
-            "assumed", "period and duty: exchanges inside a server take no time (a run's --intra-rate changes that)"
+            "assumed", "period and duty: each rank has a NIC, and exchanges inside a server take no time"
         )
     for each in trace.assumptions:
         left_out = "left out" in each

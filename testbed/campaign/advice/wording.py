@@ -59,8 +59,8 @@ def reason(
             f"{_times(before.periods_s)}."
         )
     if kind in ("placement", "network"):
-        return _no_gain(kind, row, base, before)
-    return " ".join(map(answer.reason, reasons))
+        return _no_gain(kind, row, base, asked, before)
+    return " ".join(filter(None, (*map(answer.reason, reasons), _losers(row))))
 
 
 def _gains(kind: Kind, row: Result, base: Result, asked: Demand, before: Demand, *, placed: bool) -> str:
@@ -96,12 +96,12 @@ def _ratios(row: Result, base: Result) -> str:
 
 
 def _losers(row: Result) -> str:
-    """What each job gains, where one of them is slower."""
+    """What each job gains, where jobs differ and one of them is slower."""
     gains = next((stated.speedups for stated in row.findings if isinstance(stated, Uneven)), {})
     return answer.uneven(gains) if min(gains.values(), default=1.0) < 1 - ALIKE else ""
 
 
-def _no_gain(kind: Kind, row: Result, base: Result, before: Demand) -> str:
+def _no_gain(kind: Kind, row: Result, base: Result, asked: Demand, before: Demand) -> str:
     """Another placement or network gains nothing where little is lost to sharing, or the same links are shared."""
     if before.shares_link is False and kind == "placement":
         return answer.reason(NoSharedLink())
@@ -111,14 +111,6 @@ def _no_gain(kind: Kind, row: Result, base: Result, before: Demand) -> str:
         share = sum(before.phases_s) / sum(before.periods_s)
         if share <= ALIKE:
             return f"The jobs communicate for {share:.1%} of their iterations."
-        saved = max(
-            (exposed / period for exposed, period in zip(before.exposed_s, before.periods_s, strict=False)), default=1.0
-        )
-        if saved <= ALIKE:
-            return (
-                f"Computing hides all but {_time(sum(before.exposed_s))} of the communication ({_time(sum(before.phases_s))} of all "
-                f"jobs), so that a faster network shortens an iteration by {saved:.1%} at most."
-            )
     most = max(
         (
             1 + (sum(before.phases_s) - phase) / period
@@ -130,6 +122,11 @@ def _no_gain(kind: Kind, row: Result, base: Result, before: Demand) -> str:
         return answer.reason(SmallShare(most))
     if kind == "placement" and row.ideal_s and base.ideal_s:
         return f"The jobs still share links there. {_ratios(row, base)}"
+    if kind == "network" and before.exposed_s and asked.exposed_s:
+        return (
+            f"In isolation an iteration waits {_times(before.exposed_s)} for the network, and {_times(asked.exposed_s)} for the faster "
+            f"one; the rest of the communication is hidden behind computing."
+        )
     return answer.reason(NoCauseKnown())
 
 
