@@ -61,9 +61,7 @@ def lines(imported: Imported) -> Iterator[str]:
     yield _row("duty", ", ".join(f"{one.duty:.0%} at {Rate(rate)}" for rate, one in timings.items()) + on)
     yield _row("noise", trace.noise.replace("%", " %"))
     if inside:
-        yield _row(
-            "assumed", "period and duty: each rank has a NIC, and exchanges inside a server take no time"
-        )
+        yield _row("assumed", "period and duty: each rank has a NIC, and exchanges inside a server take no time")
     for each in trace.assumptions:
         left_out = "left out" in each
         yield _row(

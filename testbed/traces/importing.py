@@ -80,7 +80,7 @@ class Profile:
     groups: tuple[Found, ...] = ()  # process groups of the file
     rank: int | None = None  # which one it is of
     world: int = 0  # how many ranks there are; 0: not known
-    timed: bool = True  # False: how long its steps take was given by hand
+    timed: bool = True  # False: how long its steps take was given by hand, or follows from its dependencies
     back_to_back: bool = False  # its steps take no time but for their exchanges
 
 

@@ -133,7 +133,7 @@ def _profile(path: Path, nodes: dict[int, ChakraNode], request: Request) -> Prof
     rank = ranks.pop() if ranks else None
     peers = [int(node.peer) for node in nodes.values() if node.peer.isdecimal()]
     return Profile(steps, "Chakra execution trace", assumptions=tuple(said), groups=tuple(groups), rank=rank,
-        world=max(peers, default=-1) + 1, back_to_back=back_to_back,
+        world=max(peers, default=-1) + 1, timed=timed, back_to_back=back_to_back,
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from testbed.core.units import Duration, Rate
 from testbed.traces.trace import Role, Trace
-from tests.support.profiles import CASES, imported
+from tests.support.profiles import CASES, imported, profile
 
 MS = 1_000_000
 RATE = Rate.parse("20gbit")
@@ -140,6 +140,7 @@ def test_a_ring_of_sends_and_receives() -> None:
     assert sum((op.duration or 0) for op in first.operations) == 54_000
     waits = {name: one for name, one in awaited(first).items() if name.startswith("recv")}
     assert len(waits) == len(set(waits.values())) == 6
+    assert not profile(next(CASES.glob("chakra-ring-by-hand.*"))).timed  # nothing says when a node began
 
 
 def test_a_collective_without_computing() -> None:
