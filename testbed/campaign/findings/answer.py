@@ -138,8 +138,8 @@ def reason(found: Reason) -> str:
             return f"The iteration times ({_periods(found.periods_s)}) have no common divisor, so the phases drift through each other."
         case Periods(divisor_s=divisor_s):
             return (
-                f"The communication phases take {_time(found.phases_s)} and have {_time(divisor_s or 0)}, the common divisor of "
-                f"the iteration times ({_periods(found.periods_s)})."
+                f"The communication phases take {_time(found.phases_s)} in all, and the common divisor of the iteration times "
+                f"({_periods(found.periods_s)}) is {_time(divisor_s or 0)}, so some of them always overlap."
             )
         case NoSharedLink():
             return "No bottleneck carries flows of two jobs in one direction."
