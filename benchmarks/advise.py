@@ -57,14 +57,14 @@ def main() -> int:
     )
     wrong = 0
     for name in asked.mix:
-        for row, right in _rows(name, asked.system, asked.out):
+        for row, right in rows(name, asked.system, asked.out):
             print(row, flush=True)
             wrong += not right
     print(f"\n{wrong} wrong: another sign, or more than 10 % off.")
     return int(wrong > 0)
 
 
-def _rows(name: str, systems: list[str], out: Path) -> Iterator[tuple[str, bool]]:
+def rows(name: str, systems: list[str], out: Path) -> Iterator[tuple[str, bool]]:
     """A row for each option of a mix, and whether sign and size are right."""
     begun = time.monotonic()
     command = [sys.executable, "-m", "testbed", "advise", *MIXES[name], "--json"]

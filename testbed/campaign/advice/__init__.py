@@ -20,7 +20,6 @@ from testbed.campaign.findings import demand
 from testbed.campaign.findings.demand import Demand
 from testbed.campaign.summary import summarise
 from testbed.core import system_text
-from testbed.core.errors import TestbedError
 from testbed.core.runs.findings import Compared, NoCauseKnown, NoCoordination, Outcome, Reason
 from testbed.core.runs.load import Experiment
 from testbed.core.runs.summary import Result
@@ -126,22 +125,23 @@ def _settings(question: Question) -> Iterator[tuple[Kind, str, Setting]]:
 def _compare(question: Question, bench: Simulated, tell: Tell) -> tuple[list[_Compared], tuple[LeftOut, ...]]:
     """Every option that these jobs can have, the baseline first, and the others."""
     carried, left_out = list[tuple[Kind, str, Setting, Experiment]](), list[LeftOut]()
-    for kind, label, setting in _settings(question):
-        tell(f"computing {label}")
-        try:
-            experiment = bench.carry_out(setting, "auto" if kind in ("baseline", "system") else "none")
-        except TestbedError as error:
-            if kind == "baseline":
-                raise
-            left_out.append(LeftOut(label, str(error)))
-            continue
-        carried.append((kind, label, setting, experiment))
+    settings = list(_settings(question))
+    tell(f"computing {len(settings)} options at {question.rate}")
+    found = bench.carry_out({one: "auto" if kind in ("baseline", "system") else "none" for kind, _, one in settings})
+    for kind, label, setting in settings:
+        experiment = found[setting]
+        if isinstance(experiment, Experiment):
+            carried.append((kind, label, setting, experiment))
+        elif kind == "baseline":
+            raise experiment
+        else:
+            left_out.append(LeftOut(label, str(experiment)))
     summary = summarise(*(experiment for *_, experiment in carried))
-    found = [
+    options = [
         _Compared(*each, result, demand.compute_demand(each[-1]))
         for each, result in zip(carried, summary.results, strict=True)
     ]
-    return found, tuple(left_out)
+    return options, tuple(left_out)
 
 
 def _own(base: _Compared) -> Option:

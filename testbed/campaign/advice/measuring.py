@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -11,10 +13,11 @@ from typing import Any, Literal
 from testbed import spec
 from testbed.backends.flow import FlowLevel
 from testbed.campaign import driver
-from testbed.campaign.executors import Here, Observer
+from testbed.campaign.driver import Wanted
+from testbed.campaign.executors import Executor, Here, Observer, local
 from testbed.campaign.request import Request
 from testbed.campaign.stored.folders import Work
-from testbed.core.errors import RequestError
+from testbed.core.errors import RequestError, TestbedError
 from testbed.core.runs.load import Experiment
 from testbed.core.runs.plan import Plan
 from testbed.core.units import Duration, Rate
@@ -28,7 +31,8 @@ LEAST_SAMPLE_NS = 10_000_000
 ITERATIONS, FEWEST_ITERATIONS = 40, 16  # MLTCP is compared from the twelfth on
 SEEDS = 3
 MOST_WORK = 100_000  # of a run with all seeds (`_work`); a run of so much takes about a quarter of a second
-MOST_WORK_OF_ONE = 250_000  # of a run with one seed
+MOST_WORK_OF_ONE = 200_000  # of a run with one seed
+WORTH_PROCESSES, MOST_PROCESSES = 1_000_000, 4  # work of all runs, from which on several processes share it
 
 
 @dataclass(frozen=True)
@@ -50,17 +54,41 @@ class Simulated:
 
     fields: dict[str, Any]
     out: Path
-    _there: dict[Setting, Experiment] = field(default_factory=dict)
+    _there: dict[Setting, Experiment | TestbedError] = field(default_factory=dict)
+    _isolated: list[plan.Isolated] = field(default_factory=list)
+    _work: int = 0  # of a run
 
-    def carry_out(self, setting: Setting, isolated: Isolated = "auto") -> Experiment:
-        """The runs of a setting; raises what the first failed run raised."""
-        if setting not in self._there:
-            name = f"option-{len(self._there)}"
-            scenario, plans = plan.planned(self._read(setting, isolated_runs=isolated, name=name))
-            runs = driver.wanted([(scenario, plans)], self.out)
-            driver.drive(runs, [Here(FlowLevel(), _ignore)], _ignore)
-            (self._there[setting],) = driver.experiments(runs)
-        return self._there[setting]
+    def carry_out(self, settings: Mapping[Setting, Isolated]) -> dict[Setting, Experiment | TestbedError]:
+        """The runs of each setting, or why there are none. Settings that differ in the system share their runs in isolation."""
+        wanted: dict[Setting, list[Wanted]] = {}
+        for setting, isolated in settings.items():
+            if setting not in self._there:
+                try:
+                    wanted[setting] = self._wanted(setting, isolated)
+                except RequestError as error:
+                    self._there[setting] = error
+        runs = [run for own in wanted.values() for run in own]
+        with self._lanes(len(runs)) as lanes:
+            failures = driver.drive(runs, lanes, _ignore, keep_going=True)
+        failed = {failure.run.folder: failure.error for failure in failures}
+        for setting, own in wanted.items():
+            errors = [failed[run.folder] for run in own if run.folder in failed]
+            self._there[setting] = errors[0] if errors else driver.experiments(own)[0]
+        return {setting: self._there[setting] for setting in settings}
+
+    def _wanted(self, setting: Setting, isolated: Isolated) -> list[Wanted]:
+        name = f"{setting.scheduler}-{setting.rate.exact}"
+        scenario = plan.resolve(self._read(setting, isolated_runs=isolated, name=name))
+        kept = [one for one in self._isolated if one.plan.experiment == name]
+        plans = plan.plans(scenario, kept)
+        self._isolated += plan.isolated_runs(scenario, plans)
+        return driver.wanted([(scenario, plans)], self.out)
+
+    def _lanes(self, runs: int) -> AbstractContextManager[Sequence[Executor]]:
+        """This process; or several where that is faster."""
+        if runs * self._work < WORTH_PROCESSES:
+            return contextlib.nullcontext([Here(FlowLevel(), _ignore)])
+        return local.lanes({"flow": FlowLevel()}, min(os.cpu_count() or 1, MOST_PROCESSES))
 
     def size(self, setting: Setting) -> None:
         """Iterations, seeds and samples for an answer within seconds, where they are not given; raises `RequestError`."""
@@ -76,6 +104,7 @@ class Simulated:
         seeds = SEEDS if work * ITERATIONS <= MOST_WORK else 1
         most = MOST_WORK if seeds > 1 else MOST_WORK_OF_ONE
         iterations = max(FEWEST_ITERATIONS, min(ITERATIONS, round(most / max(1, work))))
+        self._work = work * int(self.fields.get("iterations", iterations))
         self.fields = {"sample_interval": sample, "seeds": seeds, "iterations": iterations, **self.fields}
 
     def _read(self, setting: Setting, **more: Any) -> spec.Spec:
