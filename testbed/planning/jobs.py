@@ -375,7 +375,7 @@ def _least_of_groups_s(
     loaded_s = bounds.loaded_s(every, *way)
     if not computed:
         loaded_s -= max((bounds.saved_s(payload, *way) for payload in every), default=0.0) + buffered_s
-    return max(found_s, loaded_s, asked.computing_s)
+    return max(found_s, loaded_s)
 
 
 def _least_s(asked: Asked, trace: Trace, hosts: tuple[str, ...], network: Network) -> float:

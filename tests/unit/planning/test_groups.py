@@ -80,6 +80,18 @@ def test_a_pipeline_as_flows_takes_what_it_must(tmp_path: Path, channels: int) -
     assert len(last) == 16 * channels
 
 
+def test_the_ideal_of_ranks_that_go_on_by_themselves(tmp_path: Path) -> None:
+    """A rank that only sends begins its next iteration while the other one computes with what it was sent."""
+    compute = {"kind": "compute", "duration": "20ms"}
+    message = {"group": "pp", "bytes": "500kB"}
+    first = [compute | {"id": "a"}, message | {"id": "b", "kind": "send", "peer": "+1", "after": ["a"]}]
+    last = [message | {"id": "a", "kind": "recv", "peer": "-1"}, compute | {"id": "b", "after": ["a"]}]
+    roles = [{"name": "first", "ranks": [0], "operations": first}, {"name": "last", "ranks": [1], "operations": last}]
+    content = {"version": 2, "name": "line", "groups": {"pp": [[0, 1]]}, "roles": roles}
+    (job,) = made(tmp_path, content, on="uml", iterations=3).jobs
+    assert job.ideal_s == pytest.approx(20e-3 + 500_000 * WIRE_S, rel=0.1)
+
+
 def test_groups_with_the_same_ranks_have_connections_of_their_own(tmp_path: Path) -> None:
     result = computed(made(tmp_path, experts(), iterations=2))
     flows = set(result.table("flows.csv")["flow"])
