@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("trace", help=f"a file, or one of the library: {', '.join(traces.names())}")
     parser.add_argument("--rate", help="of every worker's link (the trace's native rate)")
     parser.add_argument("--workers", type=int, help="(as many as the trace has ranks, or 2)")
-    flags.add(parser, "device", "peak", "mfu", "memory")
+    flags.add(parser, "device", "peak", "mfu", "memory", "keep_duty")
     parser.add_argument("-o", "--out", type=Path, help="the drawing: .png, .pdf or .svg (NAME.png)")
 
 
@@ -46,7 +46,8 @@ def run(parsed: argparse.Namespace) -> int:
     out = parsed.out or Path(f"{file_name(trace.name)}.png")
     if out.suffix not in (".png", ".pdf", ".svg"):
         raise traces.TraceError(f"--out: {shown(out, 200)} must end in .png, .pdf or .svg")
-    trace = trace.scaled(rate)
+    if parsed.keep_duty:
+        trace = trace.scaled(rate)
     console = terminal.console(usual=110)
     if not trace.alike:
         if parsed.workers not in (None, trace.ranks):

@@ -12,8 +12,9 @@ from testbed.core.text import shown
 from testbed.core.units import Rate, size_text
 from testbed.planning.groups import MESSAGES, Grouped
 from testbed.traces import matching
+from testbed.traces import trace as traces
 from testbed.traces.matching import Exchange
-from testbed.traces.trace import Operation, Role, Trace
+from testbed.traces.trace import ALGORITHMS, Operation, Role, Trace
 
 MOST_ROLES = 4  # that are drawn
 MOST_ROWS = 200  # of the table: of each role the first and the last of them
@@ -31,7 +32,15 @@ class View:
     def grouped(self) -> Grouped:
         return Grouped(self.trace, None, 1)
 
+    def _usual(self, one: Exchange) -> bool:
+        """Whether it is of many ranks, and a formula says what each of them sends."""
+        return len(one.members) > traces.MOST_BY_ROUNDS and self.grouped.algorithm(one) == ALGORITHMS.get(
+            one.first.kind
+        )
+
     def _exchange_s(self, one: Exchange) -> float:
+        if self._usual(one):
+            return traces.usual_bytes(one.first, len(one.members)) * 8 / self.rate
         total = 0.0
         for flows in self.grouped.rounds(one):
             ends: Counter[tuple[str, int]] = Counter()
@@ -62,6 +71,9 @@ class View:
         found: dict[str, Counter[int]] = {}
         for one in self.grouped.crossing:
             own = found.setdefault(MESSAGES if one.message else one.group, Counter())
+            if self._usual(one):
+                own.update(dict.fromkeys(one.members, round(traces.usual_bytes(one.first, len(one.members)))))
+                continue
             for flows in self.grouped.rounds(one):
                 for (source, _), size in flows.items():
                     own[source] += size

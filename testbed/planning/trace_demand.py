@@ -49,7 +49,7 @@ def demand(trace: Trace, gpus: int | None = None) -> Demand:
 def _busiest_rank(op: Operation, ranks: int) -> float:
     """The most bytes that a rank sends or receives in a collective among so many ranks."""
     if op.algorithm in (None, ALGORITHMS[op.kind]):
-        return _usual(op, ranks)
+        return traces.usual_bytes(op, ranks)
     if ranks > MOST_BY_ROUNDS:
         raise RequestError(
             f"operation {quoted(op.id)}: {op.algorithm} among {ranks} GPUs is not computed. Give {MOST_BY_ROUNDS} at the most"
@@ -62,17 +62,6 @@ def _busiest_rank(op: Operation, ranks: int) -> float:
     return max((*out.values(), *came.values()), default=0)
 
 
-def _usual(op: Operation, ranks: int) -> float:
-    """What each rank sends where a collective is carried out as usual: by a ring, to all others at once, or along a chain."""
-    match op.kind:
-        case "all_reduce":
-            return 2 * op.size * (ranks - 1) / ranks
-        case "all_gather" | "reduce_scatter" | "all_to_all":
-            return op.size * (ranks - 1) / ranks
-        case _:
-            return op.size
-
-
 def _busiest_server(grouped: Grouped) -> float:
     """The most bytes that a server sends or receives; members of an exchange that crosses the network are on servers of their own."""
     out, came = defaultdict[int, float](float), defaultdict[int, float](float)
@@ -80,8 +69,8 @@ def _busiest_server(grouped: Grouped) -> float:
         on = {rank: grouped.servers[rank] for rank in one.members}
         if grouped.algorithm(one) == ALGORITHMS.get(one.first.kind):
             for server in on.values():
-                out[server] += _usual(one.first, len(on))
-                came[server] += _usual(one.first, len(on))
+                out[server] += traces.usual_bytes(one.first, len(on))
+                came[server] += traces.usual_bytes(one.first, len(on))
             continue
         for flows in grouped.rounds(one):
             for (source, target), size in flows.items():

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Literal
@@ -27,6 +27,7 @@ from testbed.traces.trace import TraceError
 
 FEWEST = 3  # ranks of a pattern: two that answer each other may be anything
 MOST_DEPENDENCIES = 4_000_000
+MOST_PASSED_ON = 2_000_000  # in place of receives, each time that they are looked at
 _RATE_BPS = 10**10  # by which operations of a rank are put in order
 _MOST_NAMED = 5
 Compute, Send, Recv = "compute", "send", "recv"
@@ -353,6 +354,7 @@ class _Job:
             number: place for place, one in enumerate(collectives) for part in one.parts.values() for number in part
         }
         self.names = _group_names(collectives)
+        self.passed_on = 0  # dependencies that operations have in place of receives
         # What each rank computes between the rounds of a ring: nanoseconds by its place and rank.
         self.rests = {
             (place, rank): total
@@ -369,9 +371,10 @@ class _Job:
             for each in self.collectives[number].members if what == _WHOLE else (rank,):
                 lists[each].append(node)
         tags, groups = self._tags(lists), self._groups()
+        sent = self._sent(lists)
         roles: dict[tuple[Operation, ...], list[int]] = {}
         for rank, own in enumerate(lists):
-            roles.setdefault(self._operations(rank, own, tags), []).append(rank)
+            roles.setdefault(self._operations(rank, own, tags, sent), []).append(rank)
         named = tuple(
             Role(f"rank {ranks[0]}" + f" and {len(ranks) - 1} more" * (len(ranks) > 1), tuple(ranks), operations)
             for operations, ranks in roles.items()
@@ -393,6 +396,12 @@ class _Job:
                     found.add(one)
                     if self.graph.tasks[one].kind == Recv and one not in self.inside:
                         open_ends.append(one)
+        self.passed_on += len(found) - len(after)
+        if self.passed_on > MOST_PASSED_ON:
+            raise TraceError(
+                "its receives wait for each other in long chains, and in another order than the sends. "
+                f"These come to more than {MOST_PASSED_ON:,} dependencies. Write fewer iterations, or each receive without what it waits for"
+            )
         return found
 
     def _begin(self, number: int) -> _Node:
@@ -485,7 +494,35 @@ class _Job:
             found[name].append(members)
         return {name: tuple(instances) for name, instances in found.items()}
 
-    def _operations(self, rank: int, own: Sequence[_Node], tags: Mapping[int, int]) -> tuple[Operation, ...]:
+    def _sent(self, lists: Sequence[Sequence[_Node]]) -> dict[int, int]:
+        """By send: the how-manieth it is of its rank."""
+        return {
+            number: place for own in lists for place, (what, number, _) in enumerate(own)
+            if what == _TASK and self.graph.tasks[number].kind == Send
+        }  # fmt: skip
+
+    def _latest(self, waits: Iterable[_Node], places: Mapping[_Node, int], sent: Mapping[int, int]) -> list[_Node]:
+        """Of what follows each other on a rank (computes, collectives of a group, messages from one rank to another) the last one."""
+        last: dict[Hashable, tuple[int, _Node]] = {}
+        for node in waits:
+            what, number, _ = node
+            task = self.graph.tasks[number] if what == _TASK else None
+            stream: Hashable
+            place = places[node]
+            if what == _WHOLE:
+                stream = self.names[self.collectives[number].members]
+            elif task is None or task.computes:
+                stream = Compute
+            else:
+                stream = task.kind, task.peer
+                if task.kind == Recv:  # in the order in which they are sent
+                    place = sent[self.graph.partner[number]]
+            last[stream] = max(last.get(stream, (-1, node)), (place, node))
+        return sorted((node for _, node in last.values()), key=places.__getitem__)
+
+    def _operations(
+        self, rank: int, own: Sequence[_Node], tags: Mapping[int, int], sent: Mapping[int, int]
+    ) -> tuple[Operation, ...]:
         """Those of a rank, named so that ranks which do the same have equal ones."""
         counts = Counter[str]()
         ids: dict[_Node, str] = {}
@@ -501,7 +538,7 @@ class _Job:
                 waits: set[_Node] = {(_WHOLE, number, 0)}
             else:
                 waits = self._before((number,) if what == _TASK else self.collectives[number].parts[rank])
-            after = tuple(ids[one] for one in sorted(waits, key=places.__getitem__))
+            after = tuple(ids[one] for one in self._latest(waits, places, sent))
             task = self.graph.tasks[number] if what == _TASK else None
             if what == _WHOLE:
                 one = self.collectives[number]

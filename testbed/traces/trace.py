@@ -545,8 +545,26 @@ def _cycle_s(trace: Trace, exchange_s: Callable[[Operation], float], *, at_once:
     return max(0.0 if at_once else link, longest_mean_s(len(takes), edges))
 
 
+MOST_BY_ROUNDS = (
+    64  # workers of a collective up to which its flows are listed, where a formula says how much a worker sends
+)
+
+
+def usual_bytes(op: Operation, ranks: int) -> float:
+    """What each rank sends where a collective is carried out as usual: by a ring, to all others at once, or along a chain."""
+    match op.kind:
+        case "all_reduce":
+            return 2 * op.size * (ranks - 1) / ranks
+        case "all_gather" | "reduce_scatter" | "all_to_all":
+            return op.size * (ranks - 1) / ranks
+        case _:
+            return op.size
+
+
 def busiest_s(op: Operation, workers: int, rate_bps: float) -> float:
     """A collective between workers that each have a link of ``rate_bps``, payload alone: the busiest link decides."""
+    if workers > MOST_BY_ROUNDS and op.algorithm in (None, ALGORITHMS[op.kind]):
+        return usual_bytes(op, workers) * 8 / rate_bps
     total = 0.0
     for flows in rounds(op, workers):
         ends: dict[tuple[str, int], int] = {}

@@ -181,3 +181,18 @@ def test_a_document_is_read_back() -> None:
         reason="x", confidence="y",
     )  # fmt: skip
     assert document.joined([one]).rates == () and document.joined([one, one]).rates == (one, one)
+
+
+def test_a_page_of_a_hostile_trace_has_neither_its_markup_nor_its_control_characters(tmp_path: Path) -> None:
+    trace = {
+        "version": 1, "name": "<b>x</b>", "model": "m", "source": {"kind": "synthetic"}, "native_rate": "10gbit",
+        "assumptions": ["<img src=x onerror=alert(1)>\x1b[2J"],
+        "operations": [
+            {"id": "c", "kind": "compute", "duration": "20ms"}, {"id": "s", "kind": "all_reduce", "bytes": "1MB", "after": ["c"]},
+        ],
+    }  # fmt: skip
+    (tmp_path / "x.json").write_text(json.dumps(trace))
+    page = tmp_path / "x.html"
+    assert main(["advise", str(tmp_path / "x.json"), "--html", str(page), "--system", "reno", *SHORT]) == EXIT_OK
+    text = page.read_text()
+    assert "<img" not in text and "<b>" not in text and "&lt;img" in text and "\x1b" not in text and "<svg" in text

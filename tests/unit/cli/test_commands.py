@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -13,6 +14,7 @@ import pytest
 
 from testbed.cli import commands, main
 from testbed.core.errors import EXIT_OK, EXIT_REQUEST
+from testbed.traces import trace as traces
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = [(name, example) for name, command in commands.COMMANDS.items() for example in command.examples]
@@ -123,3 +125,26 @@ def test_a_shell_reads_its_script(shell: str, tmp_path: Path, capsys: pytest.Cap
     if shutil.which(shell) is None:
         pytest.skip(f"no {shell} here")
     subprocess.run([shell, "-n", str(path)], check=True)
+
+
+def test_show_keeps_bytes_at_any_rate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    size = f"{traces.load('gpt2').bytes_per_iteration:,}"
+    show = ["show", "gpt2", "--rate", "100gbit", "-o", str(tmp_path / "x.png")]
+    assert main(show) == 0 and size in capsys.readouterr().out
+    assert main([*show, "--keep-duty"]) == 0 and size not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_show_of_many_ranks(groups: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Their flows are not listed: there are 10,000 ranks to send to."""
+    ranks = list(range(10_000))
+    operations: list[dict[str, object]] = [
+        {"id": f"x{n}", "kind": "all_to_all", "bytes": "100MB", "group": f"g{n % groups}"} for n in range(4)
+    ]
+    (tmp_path / "x.json").write_text(
+        json.dumps(
+            {"version": 2, "name": "x", "groups": {f"g{n}": [ranks] for n in range(groups)}, "operations": operations}
+        )
+    )
+    assert main(["show", str(tmp_path / "x.json"), "-o", str(tmp_path / "x.png"), "--rate", "10gbit"]) == 0
+    assert "400,000,000" in capsys.readouterr().out or groups > 1

@@ -299,3 +299,21 @@ def test_a_schedule_is_replayed(tmp_path: Path) -> None:
     asked = demand(trace)
     assert asked.gpus == 6 and asked.compute_s == pytest.approx(9.52e-3)
     assert asked.gradient_bytes == round((100_000 + 800_000) * 6 / 10)
+
+
+def chain_of_receives(count: int) -> str:
+    """Messages that are received in another order than they are sent, and behind them a chain of receives with a compute each."""
+    sends = ["s1: send 10b to 1 tag 1", "s2: send 10b to 1 tag 2", "s2 requires s1"]
+    receives = ["r2: recv 10b from 0 tag 2", "r1: recv 10b from 0 tag 1", "r1 requires r2", "q0: recv 9b from 0"]
+    receives += [f"q{n}: recv 9b from 0\nq{n} requires q{n - 1}" for n in range(1, count)]
+    receives += [f"c{n}: calc 5\nc{n} requires q{n}" for n in range(count)]
+    rows = ["num_ranks 2", "rank 0 {", *sends, *["send 9b to 1"] * count, "}", "rank 1 {", *receives, "}"]
+    return "\n".join(rows) + "\n"
+
+
+def test_a_chain_of_receives_is_no_square_of_dependencies(tmp_path: Path) -> None:
+    trace = read(chain_of_receives(100), tmp_path)
+    assert max(len(op.after) for op in trace.all_operations) <= 3
+    assert sum(op.duration or 0 for op in trace.all_operations) == 500
+    with pytest.raises(TraceError):
+        read(chain_of_receives(3000), tmp_path)
