@@ -85,13 +85,13 @@ class Interface:
 
 
 @lru_cache(maxsize=8)
-def _topology(name: str, arguments: tuple[int, ...]) -> Topo:
-    return networks.find(name)(*arguments)
+def _topology(name: str, arguments: tuple[int, ...], nics: int) -> Topo:
+    return networks.made(name, arguments, nics)
 
 
 def topology(plan: Plan) -> Topo:
     """The plan's network, as yet without a kernel."""
-    return _topology(plan.topology, plan.topology_args)
+    return _topology(plan.topology, plan.topology_args, plan.nics_per_server)
 
 
 def interfaces(topo: Topo) -> list[Interface]:

@@ -9,6 +9,7 @@ from mininet.topo import Topo
 
 from testbed import registry
 from testbed.core.errors import RequestError
+from testbed.networks.routed import with_nics
 
 
 class TopologyError(RequestError):
@@ -31,6 +32,12 @@ def find(name: str) -> Callable[..., Topo]:
     if len(topos) != 1:
         raise TopologyError(f"topo: {name[:200]} lists {len(topos)} topologies in its `topos` dict. List exactly one.")
     return next(iter(topos.values()))
+
+
+def made(name: str, arguments: tuple[int, ...], nics: int = 1) -> Topo:
+    """The network ``name`` with these arguments, and so many interfaces in every host."""
+    with with_nics(nics):
+        return find(name)(*arguments)
 
 
 def _topos(module: ModuleType, name: str) -> dict[str, Callable[..., Topo]]:

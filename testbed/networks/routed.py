@@ -39,6 +39,17 @@ class _Most:
 
 
 _most: ContextVar[_Most | None] = ContextVar("most", default=None)
+_nics: ContextVar[int] = ContextVar("nics", default=1)
+
+
+@contextmanager
+def with_nics(count: int) -> Iterator[None]:
+    """Networks made inside have so many interfaces in every host: ``h1`` is a server of hosts ``h1n1``, ``h1n2``, …, each with a link of its own."""
+    token = _nics.set(count)
+    try:
+        yield
+    finally:
+        _nics.reset(token)
 
 
 @contextmanager
@@ -78,8 +89,11 @@ class RoutedTopo(Topo):  # type: ignore[misc]
         self.arguments = args or tuple(kwargs.values())
         self._addresses: dict[Hop, str] = {}
         self._hosts = 0
+        self.nics = _nics.get()
+        self.nic_hosts: dict[str, tuple[str, ...]] = {}  # of each server, by rail; empty: a host has one interface
         if (counts := self.counts(*args, **kwargs)) is not None:
-            self._allow(*counts)
+            hosts, links = counts
+            self._allow(hosts * self.nics, links + hosts * (self.nics - 1))
         self.wire(*args, **kwargs)
         self._route()
 
@@ -98,10 +112,21 @@ class RoutedTopo(Topo):  # type: ignore[misc]
         raise NotImplementedError(f"{cls.__name__} has no size of its own: give it arguments, as in NAME,4,4")
 
     def addHost(self, name: str, **opts: Any) -> str:
-        if opts.get("cls") is not router:
-            self._hosts += 1
-            self._allow(self._hosts, 0)
-        return str(super().addHost(name, **opts))
+        if opts.get("cls") is router:
+            return str(super().addHost(name, **opts))
+        self._hosts += self.nics
+        self._allow(self._hosts, 0)
+        if self.nics == 1:
+            return str(super().addHost(name, **opts))
+        self.nic_hosts[name] = tuple(
+            str(super(RoutedTopo, self).addHost(f"{name}n{rail}", **opts)) for rail in range(1, self.nics + 1)
+        )
+        return name
+
+    def nic(self, server: str, rank: int) -> str:
+        """The host that stands for the interface of a server's rank: rank r of a server uses interface r mod n."""
+        own = self.nic_hosts.get(server, (server,))
+        return own[rank % len(own)]
 
     def _allow(self, hosts: int, links: int) -> None:
         most = _most.get()
@@ -118,8 +143,13 @@ class RoutedTopo(Topo):  # type: ignore[misc]
         What the experiment says for all links, ``settings`` say for this one, with units:
         ``rate`` (or a share of the experiment's: ``"50%"``), ``buffer`` and ``ecn`` of a
         bottleneck; ``delay``, ``jitter``, ``loss`` and ``corrupt`` of any other link (at its routers'
-        ends: a host that sends delays nothing).
+        ends: a host that sends delays nothing). A server of several interfaces has such a link for each.
         """
+        for first in self.nic_hosts.get(a, (a,)):
+            for second in self.nic_hosts.get(b, (b,)):
+                self._join(first, second, bottleneck=bottleneck, **settings)
+
+    def _join(self, a: str, b: str, *, bottleneck: bool, **settings: str) -> None:
         if (a, b) in self._addresses:
             raise ValueError(f"there are two links between {a} and {b}; one with the rate of both does the same")
         base = _FIRST_SUBNET + 4 * (len(self._addresses) // 2)

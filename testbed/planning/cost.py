@@ -135,11 +135,11 @@ def _links(plan: Plan, job: JobPlan) -> int:
     """Links from a job's first host to its last."""
     if len(set(job.hosts)) < 2:
         return 0
-    return _stages(plan.topology, plan.topology_args, job.hosts[0], job.hosts[-1])
+    return _stages(plan.topology, plan.topology_args, plan.nics_per_server, job.hosts[0], job.hosts[-1])
 
 
 @cache
-def _stages(name: str, arguments: tuple[int, ...], source: str, target: str) -> int:
-    topo = networks.find(name)(*arguments)
+def _stages(name: str, arguments: tuple[int, ...], nics: int, source: str, target: str) -> int:
+    topo = networks.made(name, arguments, nics)
     assert isinstance(topo, RoutedTopo)
     return len(stages(topo, source, target))

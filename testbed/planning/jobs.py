@@ -23,7 +23,7 @@ from testbed.core.text import decimal, quoted
 from testbed.core.units import Size
 from testbed.models import bounds
 from testbed.models.contention import Model
-from testbed.networks.routed import stages
+from testbed.networks.routed import RoutedTopo, stages
 from testbed.planning import gpu_jobs, links
 from testbed.planning.gpu_jobs import Given
 from testbed.planning.groups import Grouped
@@ -276,7 +276,7 @@ def placed(spec: Spec, wanted: list[Asked], network: Network, scheduler: str, se
     servers, fewest = dict[str, int](), list[float | None]([None] * len(wanted))
     if not spec.lives:
         on = place(network.topo, [len(set(one.servers)) for one in wanted], scheduler, seed)
-        given = [Given(tuple(own[server] for server in one.servers)) for one, own in zip(wanted, on, strict=True)]
+        given = [Given(_interfaces(network.topo, one.servers, own)) for one, own in zip(wanted, on, strict=True)]
     else:
         given = gpu_jobs.give(network.topo, _requests(spec, wanted), scheduler, model, seed)
         packed = [(one.over(own.packed, model), own.packed.hosts) for one, own in zip(wanted, given, strict=True)]
@@ -313,6 +313,16 @@ def placed(spec: Spec, wanted: list[Asked], network: Network, scheduler: str, se
         _notes(spec, wanted, hosts, network),
         servers,
     )
+
+
+def _interfaces(topo: RoutedTopo, servers: Sequence[int], hosts: Sequence[str]) -> tuple[str, ...]:
+    """By rank the host that it communicates by: its server, or one of that server's interfaces, in turn."""
+    seen: Counter[int] = Counter()
+    found = []
+    for server in servers:
+        found.append(topo.nic(hosts[server], seen[server]))
+        seen[server] += 1
+    return tuple(found)
 
 
 def _in_turn_s(asked: Asked, hosts: tuple[str, ...], network: Network) -> float | None:

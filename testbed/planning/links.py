@@ -16,7 +16,7 @@ from testbed.core.runs.plan import EcnThreshold, Link, LinkEvent, Sender, Wire
 from testbed.core.text import quoted, shown
 from testbed.core.units import Duration, Share, UnitError, decoded
 from testbed.models.frames import frame
-from testbed.networks.routed import RoutedTopo, TooManyError, at_most, has_choice, path
+from testbed.networks.routed import RoutedTopo, TooManyError, at_most, has_choice, path, with_nics
 from testbed.spec import LinkSpec, Spec, limits
 from testbed.spec.relative_quantities import Loss, PriorityQueues
 
@@ -77,7 +77,7 @@ def load_topology(spec: Spec) -> tuple[RoutedTopo, tuple[int, ...]]:
     cls = networks.find(name)
     most = limits.limits_for(spec.on)
     try:
-        with at_most(most.hosts, most.links):
+        with at_most(most.hosts, most.links), with_nics(spec.nics):
             if not args and hasattr(cls, "sized"):
                 topo = cls.sized(spec.jobs, max(job.workers or 0 for job in spec.all_jobs))
                 args = tuple(topo.arguments)

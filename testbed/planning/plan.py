@@ -226,6 +226,7 @@ def _plan(scenario: Scenario, placed: Placed, system: System, profiles: Mapping[
         stop_when_periodic=spec.stop_when_periodic,
         crossed=len(spec.scheduler) > 1,
         servers=placed.servers,
+        nics_per_server=spec.nics,
     )
     _check_marks(plan)
     return plan if _may_repeat(plan, placed.asked) else msgspec.structs.replace(plan, stop_when_periodic=0)

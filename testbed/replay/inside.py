@@ -1,6 +1,7 @@
 """Exchanges inside a server, which cross no network: their ranks wait for each other, and then for as long as they take.
 
-Ranks of one server run in one network namespace, where they know each other by abstract names of Unix sockets.
+Ranks of one server know each other by abstract names of Unix sockets. These are of the run's own network namespace, not of a host's: a server of
+several interfaces has one for each.
 """
 
 from __future__ import annotations
@@ -16,13 +17,20 @@ from testbed.replay.operation import Operation
 WORD = struct.Struct("!QQQQ")  # iteration, exchange, who says so, when it was ready
 
 
+def bound(name: str, rank: int) -> socket.socket:
+    """The socket of one rank, in the network namespace that this is called in."""
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    made.bind(f"\0{name} {rank}")
+    return made
+
+
 class Inside:
     """One rank's end."""
 
-    def __init__(self, job: int, port: int, rank: int) -> None:
-        self.rank, self.prefix = rank, f"\0mltcp {job} {port}"
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self.socket.bind(f"{self.prefix} {rank}")
+    def __init__(self, rank: int, name: str, descriptor: int) -> None:
+        """``name``: in front of every rank's; ``descriptor``: of this rank's own socket (`bound`)."""
+        self.rank, self.prefix = rank, f"\0{name}"
+        self.socket = socket.socket(fileno=descriptor)
         self.changed = threading.Condition()
         self.ready: dict[tuple[int, int, int], int] = {}
         threading.Thread(target=self._hear, daemon=True).start()

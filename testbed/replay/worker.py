@@ -93,6 +93,8 @@ class WorkerJob:
     replicas: int | None = None  # a file in memory for the parameters of all who train in a ring
     paths: list[list[str]] = field(default_factory=list)  # more addresses of all ranks, one for each path there
     groups: list[list[list[int]]] = field(default_factory=list)  # flows of each; empty: all ranks are one group
+    inside: int | None = None  # a socket for exchanges inside the server
+    inside_name: str = ""  # in front of what such sockets are called
 
 
 def main() -> None:
@@ -101,7 +103,7 @@ def main() -> None:
     bands = Bands(job.bands, job.bytes, falls=job.falls) if job.bands and job.window is None else None
     transport = transports.parse(job.transport)
     listening = [transport.listen(place) for place in _places(job, _place(job, bands))]
-    inside = Inside(job.job, job.port, job.rank) if any(op.inside_ns is not None for op in job.operations) else None
+    inside = None if job.inside is None else Inside(job.rank, job.inside_name, job.inside)
     _say({"listening": True})
     sleep_until(_read_command()["connect_ns"])
     connected = [one.connect() for one in listening]

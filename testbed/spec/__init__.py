@@ -230,6 +230,12 @@ def _check(spec: Spec) -> None:
             "intra_server_rate",
             "is that of servers in which a job has several GPUs. No job asks for any (gpus), and no trace has groups inside a server (placement)",
         )
+    if spec.nics > 1 and (spec.lives or not any(job.inside_servers for job in jobs)):
+        raise wrong(
+            "nics",
+            f"{spec.nics} interfaces need a server with several ranks. Jobs that ask for GPUs (gpus) have one worker a server, and others one, too, "
+            "unless their trace has groups inside a server (placement)",
+        )
     for number, job in enumerate(jobs):
         if (job.workers or 0) > most.workers:
             of_ranks = job.trace is not None and not job.read_trace().alike

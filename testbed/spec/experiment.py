@@ -369,6 +369,16 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             if_unset="infinitely fast",
         ),
     ] = None
+    nics: Annotated[
+        int,
+        field(
+            "network interfaces of each server (rails), each with a link of its own; rank r of a server uses interface r mod N",
+            group="network",
+            metavar="N",
+            low=1,
+            high=16,
+        ),
+    ] = 1
     sample_interval: Annotated[
         Duration,
         field(

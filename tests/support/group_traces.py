@@ -58,3 +58,18 @@ def experts() -> dict[str, Any]:
             for rank in range(4)
         ],
     }  # fmt: skip
+
+
+def rails(ranks: int = 4, gradient: int = 4_000_000) -> dict[str, Any]:
+    """Two servers of so many ranks, tensor parallel inside; each rank averages its gradients with one of the other server."""
+    return {
+        "version": 2, "name": "rails",
+        "groups": {"tp": [list(range(ranks)), list(range(ranks, 2 * ranks))], "dp": [[rank, rank + ranks] for rank in range(ranks)]},
+        "operations": [
+            {"id": "forward", "kind": "compute", "duration": "2ms"},
+            {"id": "activations", "kind": "all_reduce", "group": "tp", "bytes": "1MB", "after": ["forward"]},
+            {"id": "backward", "kind": "compute", "duration": "4ms", "after": ["activations"]},
+            {"id": "gradients", "kind": "all_reduce", "group": "dp", "bytes": gradient, "after": ["backward"]},
+        ],
+        "placement": {"inside": ["tp"]},
+    }  # fmt: skip

@@ -16,7 +16,7 @@ from testbed.core.runs import rundir
 from testbed.planning import plan
 from testbed.traces import model_jobs, trace
 from tests.support import runs
-from tests.support.group_traces import ACTIVATION, EXPERTS, GRADIENT, MICRO_BATCHES, PARTS, experts, pipeline
+from tests.support.group_traces import ACTIVATION, EXPERTS, GRADIENT, MICRO_BATCHES, PARTS, experts, pipeline, rails
 
 ITERATIONS = 8
 
@@ -71,6 +71,19 @@ def test_tensor_pipeline_and_data_parallel(tmp_path: Path, channels: int) -> Non
     assert len(set(hosts)) == 4 and all(hosts[rank] == hosts[rank + 1] for rank in (0, 2, 4, 6))
     operations = result.table("operations.csv").query("operation == 'tp0'")
     assert (operations["end_s"] - operations["start_s"] >= 200_000 * 8 / 10e9 - 1e-9).all()  # 2 (n − 1) / n of it
+
+
+def test_a_server_of_two_interfaces(tmp_path: Path) -> None:
+    """Each rank's bytes leave by its own interface, and inside a server ranks still wait for each other."""
+    gradient = 400_000
+    result = run(tmp_path, rails(2, gradient), intra_rate="10gbit", nics=2)
+    check(result, {flow: gradient for pair in ((0, 2), (1, 3)) for flow in (pair, pair[::-1])})
+    assert result.manifest["plan"]["jobs"][0]["hosts"] == ["h1n1", "h1n2", "h2n1", "h2n2"]
+    last = result.table("links.csv").sort_values("t_s").groupby("link").last()["bytes"]
+    for interface in ("h1n1", "h1n2", "h2n1", "h2n2"):
+        assert (ITERATIONS - 1) * gradient <= last[f"{interface}-s1"] <= 1.2 * (ITERATIONS + 1) * gradient
+    operations = result.table("operations.csv").query("operation == 'activations'")
+    assert (operations["end_s"] - operations["start_s"] >= 1_000_000 * 8 / 10e9 - 1e-9).all()
 
 
 def test_a_mixture_of_experts(tmp_path: Path) -> None:

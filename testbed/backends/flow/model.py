@@ -48,7 +48,7 @@ class Built:
 
 def build(plan: Plan, say: Callable[[str], None] = lambda _: None) -> Built:
     """``say`` is called before loops are compiled. Paths are drawn from the seed where there are several; the same for a connection as long as it lasts."""
-    topo = networks.find(plan.topology)(*plan.topology_args)
+    topo = networks.made(plan.topology, plan.topology_args, plan.nics_per_server)
     assert isinstance(topo, RoutedTopo)
     links = {name: number for number, name in enumerate((*plan.bottlenecks, *plan.nics))}
     capacity = [float(link.rate_bps) for link in plan.bottlenecks.values()]

@@ -295,6 +295,7 @@ class Plan(msgspec.Struct, frozen=True):
         False  # with other job schedulers: its results lie in a folder of its scheduler, inside the experiment folder
     )
     servers: dict[str, int] = {}  # GPUs of each, where jobs hold some; empty: none do, or older
+    nics_per_server: int = 1  # each is a host of the topology, with a link of its own
 
     @property
     def ccs(self) -> list[CongestionControl]:

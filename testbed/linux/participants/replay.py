@@ -14,6 +14,7 @@ from testbed.linux.network import Network
 from testbed.linux.participants.child import Child, Module
 from testbed.linux.participants.participant import Participant
 from testbed.networks import spraying
+from testbed.replay import inside as inside_server
 from testbed.transports import COUNTERS_BYTES
 
 WITH_LIBRARIES = {"PYTHONPATH": os.pathsep.join([PACKAGES, sysconfig.get_path("purelib")])}
@@ -41,7 +42,10 @@ class Replay(Participant):
         if not job.by_tcp:
             self.counters = os.memfd_create("counters")
             os.ftruncate(self.counters, COUNTERS_BYTES * job.channels)
-        inherited = [*lines, *(file for file in (self.counters, replicas) if file is not None)]
+        name = f"mltcp {os.getpid()} {job.job} {port}"
+        inside = inside_server.bound(name, rank) if any(op.inside_ns is not None for op in job.operations) else None
+        own = [] if inside is None else [inside.fileno()]
+        inherited = [*own, *lines, *(file for file in (self.counters, replicas) if file is not None)]
         self._child = Child(
             self.what,
             Module("testbed.replay.worker", copied=virtual_time),
@@ -61,12 +65,15 @@ class Replay(Participant):
             ),
             "groups": [one.flows for one in job.groups], "channels": job.channels, "offset_ns": job.offset_ns,
             "noise": job.noise, "seed": job.seed, "window": job.window, "partition": job.partition, "trains": job.trains,
-            "replicas": replicas,
+            "replicas": replicas, "inside": own[0] if own else None, "inside_name": name,
             "virtual_time": virtual_time, "each_message": messages == "full", "windows": windows,
             "exclusive": bool(job.exclusive), "iterations": None if job.life is None else job.iterations,
             "grid": None if job.grid is None else [job.grid.period_ns, job.grid.phase_ns], "lines": lines,
             "bands": list(job.bands), "falls": job.falls, "bytes": job.bytes_per_worker[rank] if job.bands else 0,
         })  # fmt: skip
+
+        if inside is not None:
+            inside.close()
 
     def connect(self, at_ns: int) -> None:
         self._child.tell({"connect_ns": at_ns})

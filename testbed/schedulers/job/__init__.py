@@ -90,9 +90,16 @@ def map_hosts(topo: Topo, *, shared: bool = False) -> dict[Gpu, str]:
     """
     inside = topo.servers() if hasattr(topo, "servers") else {}
     found = {Gpu(server, slot): host for server, hosts in inside.items() for slot, host in enumerate(hosts)}
-    others = [node for node in topo.hosts() if topo.nodeInfo(node).get("cls") is None and node not in found.values()]
-    slots = {host: topo.nodeInfo(host).get("gpus", 1) if shared else 1 for host in others}
-    return found | {Gpu(host, slot): host for host in others for slot in range(slots[host])}
+    of_nic = _servers(topo)
+    nodes = [node for node in topo.hosts() if topo.nodeInfo(node).get("cls") is None and node not in found.values()]
+    slots = {of_nic.get(node, node): topo.nodeInfo(node).get("gpus", 1) if shared else 1 for node in nodes}
+    return found | {Gpu(host, slot): host for host in slots for slot in range(slots[host])}
+
+
+def _servers(topo: Topo) -> dict[str, str]:
+    """By host, the server of which it is one of several interfaces."""
+    found: dict[str, tuple[str, ...]] = getattr(topo, "nic_hosts", {})
+    return {nic: server for server, own in found.items() for nic in own}
 
 
 def make_cluster(topo: Topo, *, shared: bool = False) -> Cluster:
@@ -102,10 +109,12 @@ def make_cluster(topo: Topo, *, shared: bool = False) -> Cluster:
         gpus[host] = (*gpus.get(host, ()), gpu)
     routers = {node for node in topo.nodes() if topo.nodeInfo(node).get("cls") is not None}
     edges: dict[str, tuple[Gpu, ...]] = {}
+    of_nic = _servers(topo)
     for a, b in topo.links(sort=True):
         for host, router in ((a, b), (b, a)):
             if host not in routers and not topo.isSwitch(host):
-                edges[router] = (*edges.get(router, ()), *gpus[host])
+                own = edges.get(router, ())
+                edges[router] = (*own, *(gpu for gpu in gpus[of_nic.get(host, host)] if gpu not in own))
     return Cluster(edges, topo.edges if hasattr(topo, "edges") else lambda _job: list(edges))
 
 

@@ -17,7 +17,7 @@ from testbed.core.runs.plan import Plan
 from testbed.models.frames import payload_share
 from testbed.planning.plan import planned
 from tests.support import runs
-from tests.support.group_traces import ACTIVATION, EXPERTS, GRADIENT, MICRO_BATCHES, PARTS, experts, pipeline
+from tests.support.group_traces import ACTIVATION, EXPERTS, GRADIENT, MICRO_BATCHES, PARTS, experts, pipeline, rails
 
 WIRE_S = 8 / payload_share(1500) / 500e6  # of a byte
 
@@ -140,3 +140,33 @@ def test_the_number_of_ranks_is_kept(tmp_path: Path) -> None:
     assert len(made(tmp_path, content).jobs[0].hosts) == 4 and made(tmp_path, content).notes == ()
     other = made(tmp_path, content, workers=3)
     assert len(other.jobs[0].hosts) == 3 and "4 ranks" in other.notes[0]
+
+
+def test_each_rank_of_a_server_has_an_interface_of_its_own(tmp_path: Path) -> None:
+    """Rank r uses interface r mod N; with as many interfaces as ranks, each has a whole link."""
+    exchanged_s = {}
+    for nics in (1, 2, 4):
+        one = made(tmp_path, rails(), nics=nics, iterations=3)
+        (job,) = one.jobs
+        assert len(set(job.hosts)) == 2 * nics
+        if nics > 1:
+            assert job.hosts == tuple(f"h{server}n{rank % nics + 1}" for server in (1, 2) for rank in range(4))
+        assert {name.split("-")[0] for name in one.bottlenecks} >= set(job.hosts)
+        found = computed(one).table("iterations.csv")
+        exchanged_s[nics] = (found["end_s"] - found["comm_start_s"]).mean()
+        assert job.ideal_s == pytest.approx(0.006 + exchanged_s[nics], rel=1e-3)
+    assert exchanged_s[1] / exchanged_s[2] == pytest.approx(2, rel=1e-3)
+    assert exchanged_s[1] / exchanged_s[4] == pytest.approx(4, rel=1e-3)
+
+
+@pytest.mark.parametrize("topo", ["dumbbell", "leafspine", "fattree,4", "ring", "parking_lot,2,4"])
+def test_interfaces_on_every_topology(tmp_path: Path, topo: str) -> None:
+    (job,) = made(tmp_path, rails(2), nics=2, topo=topo).jobs
+    assert len(set(job.hosts)) == 4
+
+
+def test_interfaces_need_a_server_with_several_ranks(tmp_path: Path) -> None:
+    content = rails()
+    del content["placement"]
+    with pytest.raises(RequestError, match="nics"):
+        made(tmp_path, content, nics=4)
