@@ -33,6 +33,7 @@ from testbed.spec import Spec, backend_names, limits, systems
 from testbed.spec.job import Job, check_transport
 from testbed.traces import collectives, matching
 from testbed.traces import trace as traces
+from testbed.traces.devices import Device
 from testbed.traces.matching import Exchange
 from testbed.traces.trace import Operation, Trace
 from testbed.transports import Flow
@@ -214,7 +215,7 @@ def asked(spec: Spec) -> list[Asked]:
     intra_bps = math.inf if spec.intra_server_rate is None else float(spec.intra_server_rate)
     found = []
     for job in spec.all_jobs:
-        one = Asked(job, None if job.program else _at_rate(job.read_trace(), spec), intra_bps)
+        one = Asked(job, None if job.program else _at_rate(job.read_trace(), spec.device_of(job), spec), intra_bps)
         if one.grouped is not None and not one.grouped.groups:
             raise RequestError(
                 f"trace {quoted(one.grouped.trace.name)}: no exchange crosses the network. There is nothing to replay"
@@ -223,8 +224,8 @@ def asked(spec: Spec) -> list[Asked]:
     return found
 
 
-def _at_rate(trace: Trace, spec: Spec) -> Trace:
-    timed = trace.timed(spec.computes_on)
+def _at_rate(trace: Trace, device: Device | None, spec: Spec) -> Trace:
+    timed = trace.timed(device)
     scaled = timed.scaled(int(spec.rate)) if spec.keep_duty else timed
     return scaled.one_list if scaled.alike else scaled
 
@@ -237,7 +238,7 @@ def _notes(spec: Spec, wanted: Sequence[Asked], hosts: Sequence[tuple[str, ...]]
         if one.trace is None or one.job.trace is None:
             continue
         own_device = None if one.trace.device is None else one.trace.device.device()
-        if (device := spec.computes_on or own_device) and any(
+        if (device := spec.device_of(one.job) or own_device) and any(
             op.by_work for op in traces.load(one.job.trace).all_operations
         ):
             found[f"{one.trace.name} computes its work on {device}"] = None

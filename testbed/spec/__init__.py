@@ -237,6 +237,8 @@ def _check(spec: Spec) -> None:
             "unless their trace has groups inside a server (placement)",
         )
     for number, job in enumerate(jobs):
+        with within(f"job.{number}"):
+            _ = spec.device_of(job)
         if (job.workers or 0) > most.workers:
             of_ranks = job.trace is not None and not job.read_trace().alike
             fewer = ". Its trace has a worker for each rank. With fewer replicas (import --dp) the bytes of a rank hardly change"

@@ -436,6 +436,12 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """The device that turns a trace's work into time; raises `RequestError`."""
         return devices.device(self.device, self.peak, None if self.mfu is None else self.mfu.value, self.memory)
 
+    def device_of(self, job: Job) -> Device | None:
+        """The device of one job: its own with the experiment's MFU, or the experiment's; raises `RequestError`."""
+        if job.device in (None, self.device):
+            return self.computes_on
+        return devices.device(job.device, None, None if self.mfu is None else self.mfu.value, None)
+
     @property
     def lives(self) -> bool:
         """Whether its jobs ask for GPUs: then they wait for them, and free them at their end."""

@@ -66,6 +66,14 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     offset: Annotated[Duration | None, field("it arrives so long after the start")] = None
     leave: Annotated[Duration | None, field("it departs (its workers are killed) so long after the start")] = None
     noise: Annotated[Noise | None, field("noise of the compute time")] = None
+    device: Annotated[
+        str | None,
+        field(
+            "device that computes the work of its trace",
+            metavar="NAME",
+            if_unset="the experiment's, or the trace's own",
+        ),
+    ] = None
     iterations: Annotated[int | None, field("how many count; it goes on until every job has its own")] = None
     cc: Annotated[str | None, field("its congestion control, whatever the others use", metavar="SYSTEM")] = None
     transport: Annotated[str | None, field("its transport", if_unset="as the system says; with `cc` TCP")] = None

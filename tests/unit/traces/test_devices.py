@@ -40,6 +40,16 @@ def test_the_slower_of_operations_and_memory_decides(tmp_path: Path) -> None:
     assert computing_ns(trace=trace, device="H100")[0] < 10**7
 
 
+def test_a_job_has_a_device_of_its_own(tmp_path: Path) -> None:
+    trace = by_work(tmp_path)
+    asked = {"job": [f"{trace},device=h100", trace], "device": "a100", "system": ["reno"], "isolated_runs": "none"}
+    (plan,) = planned(spec.read(None, asked))[1]
+    first, second = ([op.duration_ns or 0 for op in job.operations if op.computes] for job in plan.jobs)
+    assert first == computing_ns(trace=trace, device="h100") and second == [10**7, 10**7]
+    with pytest.raises(RequestError, match=r"job\.0"):
+        spec.read(None, {**asked, "job": [f"{trace},device=abacus"]})
+
+
 @pytest.mark.parametrize(
     "fields",
     [
