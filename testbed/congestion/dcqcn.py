@@ -68,6 +68,7 @@ FAMILIES = (
     Family("dcqcn", traits=TRAITS, parameters=PARAMETERS, scaled_to=scaled_to, presets=PRESETS, title="DCQCN"),
     Family(
         "mltcp_dcqcn", "treatment", "dcqcn", msgspec.structs.replace(TRAITS, learns=True, state=mltcp.STATE),
-        (*mltcp.parameters("1.067", "0.267"), *PARAMETERS), scaled_to, {**PRESETS, "recommended": PRESETS["paper"]}, "MLTCP-DCQCN",
+        (*mltcp.parameters("1.067", "0.267"), *PARAMETERS), scaled_to,
+        {**PRESETS, "recommended": PRESETS["paper"], "placebo": Preset(mltcp.ALMOST_CONSTANT_F)}, "MLTCP-DCQCN",
     ),
 )  # fmt: skip

@@ -62,11 +62,18 @@ WINDOW = (
     ),
     Parameter("f_applies_to", "apply", f"what F acts on: {', '.join(APPLY)}", Position(*APPLY), 0, len(APPLY) - 1, "increase", "apply"),
 )  # fmt: skip
+# `placebo`: all that `recommended` adds, with F = 1 at every r, to 0.1 %. What it gains is not F's.
 # `author`: the authors' public simulator. Its boundary, 0.9 of the longest compute phase, is here a share of the longest recent gap.
+RECOMMENDED = {"restart": "sqrt", "host_limit": "on", "f_floor_cwnd": "10"}
+ALMOST_CONSTANT_F = {
+    "slope": "0.001",
+    "intercept": "1",
+}  # with a slope of 0 no iteration is learned, and nothing that `recommended` adds acts
 PRESETS = {
     "paper": Preset({}),
     "author": Preset({"slope": "4", "intercept": "0.25", "gap_factor": "0.9", "restart": "ten"}, asks="total_bytes"),
-    "recommended": Preset({"restart": "sqrt", "host_limit": "on", "f_floor_cwnd": "10"}),
+    "recommended": Preset(RECOMMENDED),
+    "placebo": Preset({**RECOMMENDED, **ALMOST_CONSTANT_F}),
 }
 STATE = "mltcp_flows"  # the eBPF map that holds what a flow knows of its iteration
 

@@ -179,7 +179,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         ),
     ] = ("reno", "mltcp_reno")
     preset: Annotated[
-        Literal["recommended", "paper"],
+        Literal["recommended", "paper", "placebo"],
         field("preset of every MLTCP that names none (docs/congestion-controls.md)", group="systems"),
     ] = "recommended"
     iterations: Annotated[int, field("iterations of every job", group="repetition", low=1, high=100_000)] = 30

@@ -75,3 +75,10 @@ def test_what_names_no_preset_has_the_runs(spec: str, preset: str, restart: int 
 def test_a_parameter_that_is_given_twice_is_refused(text: str) -> None:
     with pytest.raises(RequestError, match="twice"):
         catalogue.parse(text)
+
+
+@pytest.mark.parametrize("name", ["mltcp_reno", "mltcp_cubic", "mltcp_dctcp", "mltcp_dcqcn"])
+def test_a_placebo_is_what_is_recommended_with_a_constant_f(name: str) -> None:
+    placebo, recommended = (catalogue.parse(name, preset) for preset in ("placebo", "recommended"))
+    assert placebo.constants == {**recommended.constants, "slope": 1, "intercept": 1024}
+    assert placebo.role == "treatment"
