@@ -8,13 +8,11 @@ from pathlib import Path
 import pandas as pd
 
 from testbed.report import drawing, style
-from testbed.report.finding import Finding
 from testbed.report.study import Study
 
 ID = "worst-iteration"
 TITLE = "The longest iteration of each system"
 TEXT = "Bars: the longest iteration over all jobs and seeds, in seconds."
-CONTROLS: dict[str, str] = {}
 
 
 def draw(study: Study, out: Path) -> list[Path]:
@@ -23,7 +21,3 @@ def draw(study: Study, out: Path) -> list[Path]:
     axes[0, 0].bar(rows["system"], rows["worst_s"])
     axes[0, 0].set_ylabel("longest iteration (s)")
     return drawing.save(figure, rows, out, ID)
-
-
-def find(study: Study) -> list[Finding]:
-    return []

@@ -81,7 +81,7 @@ JOB_SCHEDULER = Kind("job scheduler", "job schedulers", ("testbed.schedulers.job
 MODEL = Kind("model", "models", ("testbed.replay.training.models",), ("TITLE", "MODEL", "task"))
 FIGURE = Kind(
     "figure", "figures", tuple(f"testbed.content.analysis.{paper}" for paper in PAPERS),
-    ("ID", "TITLE", "TEXT", "CONTROLS", "draw", "find"),
+    ("ID", "TITLE", "TEXT", "draw"),
 )  # fmt: skip
 KINDS = (TOPOLOGY, COLLECTIVE, IMPORTER, JOB_LIST, TRANSPORT, FLOW_SCHEDULER, JOB_SCHEDULER, MODEL, FIGURE)
 

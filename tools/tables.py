@@ -1,7 +1,6 @@
-"""Tables of the documentation, made anew: ``python tools/tables.py lines|traces|sentences``, ``… demo RESULTS/NAME…``.
+"""Tables of the documentation, made anew: ``python tools/tables.py lines|traces``, ``… demo RESULTS/NAME…``.
 
-``lines``: what MLTCP adds to each base (README.md). ``traces``: the library (docs/traces.md). ``sentences``: those of abstracts, with the
-verdicts of docs/report (docs/transports-measured.md). ``demo``: what ``make demo`` measured (README.md).
+``lines``: what MLTCP adds to each base (README.md). ``traces``: the library (docs/traces.md). ``demo``: what ``make demo`` measured (README.md).
 """
 
 from __future__ import annotations
@@ -14,11 +13,9 @@ from typing import Any
 
 from testbed.cli.show import busy_s
 from testbed.core.units import Rate
-from testbed.report import abstracts, added_lines, chapters, figures
-from testbed.report.abstracts import Judged
+from testbed.report import added_lines
 from testbed.traces import trace as traces
 
-FIGURES = Path(__file__).parents[1] / "docs" / "report" / "figures"
 WORKERS = 2
 
 
@@ -47,19 +44,6 @@ def _trace(name: str) -> str:
         f"| `{name}` | {trace.model} | {trace.source.kind} | {trace.bytes_per_iteration / 1e6:,.1f} MB in {exchanges} | "
         f"{rate} | {period_s * 1e3:,.1f} ms | {busy / period_s:.0%} |"
     )
-
-
-def sentences() -> str:
-    by = abstracts.judges(kept for figure in figures.every() if (kept := chapters.kept(figure.ID, FIGURES)))
-    judged = ((each.title, one) for each in abstracts.ABSTRACTS for one in abstracts.judged(each, by))
-    return table("| the sentence, in our words | verdict | by", [_sentence(title, one) for title, one in judged])
-
-
-def _sentence(title: str, one: Judged) -> str:
-    """Whose it is, what it says, what became of it, and by which figures (with what they cannot say)."""
-    by = ", ".join(dict.fromkeys(f"`{found[0].id}`" for _, found in one.claims if found))
-    told = " ".join(filter(None, (f"{by}." if by and one.sentence.but else by, one.sentence.but)))
-    return f"| {title} | {one.sentence.says} | {one.verdict or 'nothing judges it'} | {told} |"
 
 
 def demo(folders: Sequence[str]) -> str:
@@ -96,4 +80,4 @@ def table(head: str, rows: Iterable[str]) -> str:
 
 if __name__ == "__main__":
     which, *folders = sys.argv[1:]
-    print(demo(folders) if which == "demo" else {"lines": lines, "traces": library, "sentences": sentences}[which]())
+    print(demo(folders) if which == "demo" else {"lines": lines, "traces": library}[which]())

@@ -12,10 +12,9 @@ import pandas as pd
 from testbed.core.runs import measured
 from testbed.core.runs.load import LoadError, Run
 from testbed.core.runs.plan import System
-from testbed.models.statistics import geometric_mean, log_interval, ratio_ends
+from testbed.models.statistics import geometric_mean, log_interval
 from testbed.report import drawing, style
 from testbed.report import observations as observed
-from testbed.report.finding import Finding, graded, no_difference, not_measured, not_measured_without
 from testbed.report.study import Study
 
 ID = "baselines"
@@ -26,13 +25,7 @@ TEXT = (
     "what it must know beforehand), one row per level of compute noise; iteration time ÷ ideal. Left the mean over all iterations, the learning ones included, then the mean of the "
     "settled half, then its 99th percentile; dashed, a job alone. One dot a seed; the number is the mean."
 )
-CLAIM = (
-    "MLTCP approximates a centralised schedule (priority by remaining bytes) without central control or switch support."
-)
-SOURCE = "paper, abstract and HotNets 2024, abstract [published]; no number"
-NEAR = 0.05
 ORDER = ("baseline", "reference", "treatment")
-CONTROLS = {CLAIM: "equal jobs, of which no order is told apart, and a base that is as fast"}
 METRICS = (
     ("mean", "mean of all iterations"),
     ("settled", "mean, settled half"),
@@ -65,52 +58,6 @@ def draw(study: Study, out: Path) -> list[Path]:
     return drawing.save(figure, table, out, ID)
 
 
-@not_measured_without({CLAIM: SOURCE})
-def find(study: Study) -> list[Finding]:
-    """One finding a level of noise: MLTCP's settled half against the best of the others, on jobs of unlike sizes.
-
-    Equal jobs tell remaining bytes and relative progress apart in no case: any order of theirs is as good.
-    """
-    table = _table(study)
-    unlike = table[table["unlike"]]
-    if unlike.empty:
-        return [not_measured(CLAIM, SOURCE, "only equal jobs were run, of which any order is as good")]
-    return [_against(study, rows, str(noise)) for noise, rows in unlike.groupby("noise", sort=True)]
-
-
-def _against(study: Study, rows: pd.DataFrame, noise: str) -> Finding:
-    claim = f"{CLAIM} Compute noise {noise}."
-    roles = observed.roles(rows)
-    systems = _systems(study)
-    central = [label for label in roles if systems[label].central]
-    mltcp = [cc for cc, role in roles.items() if role == "treatment"]
-    if not central or not mltcp:
-        return not_measured(
-            claim, SOURCE, "no schedule made from what is known of all jobs (priority, CASSINI) was run beside MLTCP"
-        )
-    means = rows.groupby("cc")["settled"].apply(geometric_mean)
-    best = min(central, key=lambda cc: float(means[cc]))
-    away = [1 / value for value in observed.ratios(rows, best, mltcp[0], "settled")]
-    whole = [1 / value for value in observed.ratios(rows, best, mltcp[0], "mean")]
-    if not away:
-        return not_measured(claim, SOURCE, f"no seed was run under both {best} and {mltcp[0]}")
-    base = observed.pair({label: role for label, role in roles.items() if label == systems[label].name})
-    gains = observed.ratios(rows, *base, "settled") if base else []
-    found = log_interval(away)
-    alike = bool(gains) and no_difference(ratio_ends(gains))
-    verdict = graded(ratio_ends(away)[1] <= 1 + NEAR, bool(gains) and geometric_mean(gains) > 1, alike=alike)
-    return Finding(
-        claim, SOURCE,
-        f"settled half ÷ that under {best}, the better of {' and '.join(central)}: {observed.with_interval(away, 3)}; "
-        + "; ".join(f"{cc} {value:.3f}" for cc, value in means.items())
-        + f" × ideal; over all iterations, the learning ones included, {observed.with_interval(whole, 3)} of that under {best}",
-        geometric_mean(away), f"× the iteration time under {best}", found, len(away), verdict,
-        f"reproduced if at most {NEAR:.0%} slower than the better of the two (the interval's upper end; without one, every seed), "
-        "partly if faster than the base in the mean, no difference if the base is as fast",
-        study.paths,
-    )  # fmt: skip
-
-
 def _table(study: Study) -> pd.DataFrame:
     table = observed.table(study)
     if table.empty or table["cc"].nunique() < 2:
@@ -120,7 +67,19 @@ def _table(study: Study) -> pd.DataFrame:
         for run in experiment.runs:
             lone = measured.isolated_s(experiment, run)
             alone.append(float(lone.mean()) / measured.ideal_s(run) if lone is not None else np.nan)
-    return table.assign(alone=alone, unlike=[_unlike(run) for run in study.runs])
+    central = table["cc"].map({label: system.central for label, system in _systems(study).items()})
+    table = table.assign(alone=alone, unlike=[_unlike(run) for run in study.runs], central=central)
+    parts = [_over_schedule(rows) for _, rows in table.groupby(["unlike", "noise"])]
+    return table.assign(of_schedule=pd.concat(parts))
+
+
+def _over_schedule(rows: pd.DataFrame) -> pd.Series[float]:
+    """The settled half ÷ that of the same seed under the best schedule made from what is known of all jobs; NaN without one."""
+    means = rows[rows["central"]].groupby("cc")["settled"].apply(geometric_mean)
+    if means.empty:
+        return rows["settled"] * np.nan
+    best = rows[rows["cc"] == means.idxmin()].set_index("seed")["settled"]
+    return rows["settled"] / rows["seed"].map(best)
 
 
 def _systems(study: Study) -> dict[str, System]:

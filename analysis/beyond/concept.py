@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,8 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from testbed.core.runs import metrics
 from testbed.core.runs.load import Experiment, LoadError, Run
-from testbed.models import statistics
 from testbed.models.fluid import MLTCP_ACTIVE_FROM
 from testbed.report import added_lines, drawing, exponent, fluid_comparison, style
-from testbed.report.finding import Finding, graded, not_measured
 from testbed.report.study import Study
 
 ID = "concept"
@@ -29,22 +26,8 @@ TEXT = (
     "against S·r + I; and how the link is shared while both send, against the ratio of their F at that moment (bins of equal size, one "
     "dot each, both axes logarithmic), with the lines of shares ∝ F and ∝ √F. A window takes time to follow F, so the measured slope is the lower."
 )
-RULE = "The additive increase of a flow is multiplied by F(r) = S·r + I, where r is the share of the iteration's bytes that it has sent."
-RULE_SOURCE = "paper, abstract and Fig. 3 [published]; the values of S and I [recalled, unconfirmed]"
-LINES = "MLTCP takes 30 to 60 added lines for each of Reno, CUBIC and DCQCN."
-LINES_SOURCE = "paper [published]"
-FEW_LINES = 60
-AHEAD = "Of two jobs that overlap, the one that is ahead gets more of the link."
-AHEAD_SOURCE = "paper, Fig. 3 and 4 [published]"
 SHOWN = MLTCP_ACTIVE_FROM + 1
 BIN = 250
-EVEN = 0.01  # of the link: a share so close to one half is one half
-SPANNED = 0.9  # of the range of F, from I to S + I
-CONTROLS = {
-    LINES: "a base's file that gains 61 lines",
-    RULE: "an F that stays at 1 although r is known",
-    AHEAD: "shares that do not follow F (fluid model, exponent 0)",
-}
 
 
 def draw(study: Study, out: Path) -> list[Path]:
@@ -65,97 +48,46 @@ def draw(study: Study, out: Path) -> list[Path]:
         figure,
         f"{drawing.setting(runs[0])}; {runs[0].system}; {drawing.count(len(runs), 'seed')}, left: seed {runs[0].seed}, iteration {SHOWN}",
     )
-    return drawing.save(figure, table, out, ID)
+    tables = {f"{ID}-rule": pd.DataFrame(map(_find_rule, runs)), f"{ID}-ahead": _ahead(runs), f"{ID}-lines": _lines()}
+    return [*drawing.save(figure, table, out, ID), *drawing.write_tables(tables, out)]
 
 
-def find(study: Study) -> list[Finding]:
-    """F is what it should be, who is ahead gets more, and how many lines that takes."""
-    runs = _runs(study)
-    if not runs:
-        return [
-            not_measured(claim, source, "there is no run of MLTCP with two jobs")
-            for claim, source in ((RULE, RULE_SOURCE), (AHEAD, AHEAD_SOURCE), (LINES, LINES_SOURCE))
-        ]
-    return [_rule_finding(runs), _ahead_finding(runs), _lines_finding()]
+def _lines() -> pd.DataFrame:
+    """Counted, not measured: ``base, what, lines``, and an interval without width."""
+    bases = {name: base for name, base in added_lines.BASES.items() if base != "DCTCP"}
+    counts = {"added": added_lines.added, "executed": added_lines.executed}
+    rows = [
+        {"base": base, "what": what, "lines": count(name)}
+        for name, base in bases.items()
+        for what, count in counts.items()
+    ]
+    return pd.DataFrame(rows).assign(low=lambda rows: rows["lines"], high=lambda rows: rows["lines"], seeds=0)
 
 
-def _lines_finding() -> Finding:
-    own = {base: added_lines.added(name) for name, base in added_lines.BASES.items() if base != "DCTCP"}
-    whole = {base: added_lines.executed(name) for name, base in added_lines.BASES.items() if base != "DCTCP"}
-    return Finding(
-        LINES, LINES_SOURCE,
-        f"{', '.join(f'{base} {count}' for base, count in own.items())} lines beyond the base's own file; with all that they execute of the "
-        f"shared headers {min(whole.values())} to {max(whole.values())}, most of it beyond the paper's rule, and at rest unless asked for",
-        max(own.values()), "lines, the most of a base", None, 0,
-        graded(max(whole.values()) <= FEW_LINES, max(own.values()) <= FEW_LINES),
-        f"reproduced if all that is executed takes at most {FEW_LINES} lines, partly if what a base's own file gains does; counted in kernel/",
-        (),
-    )  # fmt: skip
+def _ahead(runs: list[Run]) -> pd.DataFrame:
+    """``seed, ahead, exponent``: what the flow with the larger F gets of the link, and p of shares ∝ F^p; no rows where jobs never overlap."""
+    found = []
+    for run in runs:
+        rows = exponent.together(run)
+        rows = rows[rows["force"].abs() > 0]
+        if len(rows) >= exponent.FEWEST:
+            ahead = np.where(rows["force"] > 0, rows["share"], 1 - rows["share"])
+            found.append({"seed": run.seed, "ahead": float(ahead.mean()), "exponent": exponent.slope(rows)})
+    return pd.DataFrame(found, columns=["seed", "ahead", "exponent"])
 
 
-def _rule_finding(runs: list[Run]) -> Finding:
-    found = [_find_rule(run) for run in runs]
-    worst, least = max(each.off for each in found), min(each.spanned for each in found)
-    curve = fluid_comparison.curve(runs[0])
-    samples = sum(each.samples for each in found)
-    return Finding(
-        RULE, RULE_SOURCE,
-        f"from iteration {MLTCP_ACTIVE_FROM} on the kernel's F differs from {curve.slope:g} r + {curve.intercept:g} by at most {worst:.4f} in "
-        f"{samples:,} samples, and goes through {least:.0%} of its range; that its base's increase is multiplied by exactly this is tested "
-        "packet by packet (tests/unit/congestion/test_mltcp_core.py)",
-        worst, "largest deviation of F", statistics.interval(each.off for each in found), len(runs),
-        graded(worst <= 0.01 and least >= SPANNED, worst <= 0.01 and least > 0),
-        f"reproduced if it differs by no more than 0.01 in any sample, those with F = 1 included, and goes through {SPANNED:.0%} of its range "
-        "in every seed, partly if through less; an F that stays where it is does neither",
-        tuple(run.path for run in runs),
-    )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class _Rule:
-    """How far F is off the rule at most, which share of its range it goes through, and in how many samples."""
-
-    off: float
-    spanned: float
-    samples: int
-
-
-def _find_rule(run: Run) -> _Rule:
+def _find_rule(run: Run) -> dict[str, float]:
+    """How far F is off the rule at most (``off``), which share of its range it goes through (``spanned``), and in how many samples."""
     curve = fluid_comparison.curve(run)
     phases = metrics.phases(run.iterations)
     known = run.flows.dropna(subset="mltcp_r")
     known = known[known["t_s"] >= phases.loc[phases["iteration"] >= MLTCP_ACTIVE_FROM, "begin_s"].min()]
     if known.empty:
-        return _Rule(inf, 0.0, 0)
+        return {"seed": run.seed, "off": inf, "spanned": 0.0, "samples": 0}
     ends = curve([0.0, 1.0])
     spanned = float(known["mltcp_f"].max() - known["mltcp_f"].min()) / max(float(np.ptp(ends)), 1e-9)
-    return _Rule(float((known["mltcp_f"] - curve(known["mltcp_r"])).abs().max()), min(1.0, spanned), len(known))
-
-
-def _ahead_finding(runs: list[Run]) -> Finding:
-    shares, exponents = [], []
-    for run in runs:
-        rows = exponent.together(run)
-        rows = rows[rows["force"].abs() > 0]
-        if len(rows) < exponent.FEWEST:
-            continue
-        ahead = np.where(rows["force"] > 0, rows["share"], 1 - rows["share"])
-        shares.append(float(ahead.mean()))
-        exponents.append(exponent.slope(rows))
-    if not shares:
-        return not_measured(AHEAD, AHEAD_SOURCE, "the jobs never overlapped with F in force")
-    found = statistics.mean(shares)
-    low, high = found.interval or (found.value, found.value)
-    even = low >= 0.5 - EVEN and high <= 0.5 + EVEN
-    verdict = graded(low > 0.5 + EVEN, found.value > 0.5 + EVEN, alike=even)
-    return Finding(
-        AHEAD, AHEAD_SOURCE,
-        f"the flow with the larger F gets {found.value:.1%} of the link while both send; a share goes as F to the power of {statistics.mean(exponents)} "
-        "at that moment",
-        found.value, "of the link, to the flow with the larger F", found.interval, found.n, verdict,
-        f"reproduced if the 95 % interval lies above {0.5 + EVEN:g}, partly if the mean does, no difference if the share is surely within {EVEN:g} of one half",
-        tuple(run.path for run in runs),
-    )  # fmt: skip
+    off = float((known["mltcp_f"] - curve(known["mltcp_r"])).abs().max())
+    return {"seed": run.seed, "off": off, "spanned": min(1.0, spanned), "samples": len(known)}
 
 
 def _runs(study: Study) -> list[Run]:

@@ -11,10 +11,9 @@ from matplotlib.colors import TwoSlopeNorm
 
 from testbed.core.runs import measured
 from testbed.core.runs.load import Experiment, LoadError, Run
-from testbed.models.statistics import geometric_mean, log_interval
+from testbed.models.statistics import geometric_mean
 from testbed.report import drawing, style
 from testbed.report import observations as observed
-from testbed.report.finding import Finding, graded, not_measured, not_measured_without
 from testbed.report.study import Study
 from testbed.report.views import mechanism
 
@@ -28,15 +27,7 @@ TEXT = (
     "iterations of the first seed, each job's window, what waits in its own NIC and before the link, and what it sends again. The data hold more of each "
     "run: how far apart jobs start, what a job that begins beside others resends in its first tenth, and how far phases drift in an iteration."
 )
-CLAIM = "Behind interfaces of the links' rate MLTCP takes the ideal iteration time where links mark."
-DROP_CLAIM = "Behind interfaces of the links' rate MLTCP takes the ideal iteration time where links drop."
-SOURCE = "ours; the paper's own testbed has such interfaces [published]"
-CONTROLS = dict.fromkeys(
-    (CLAIM, DROP_CLAIM),
-    "iterations that take 1.4 times the ideal under every congestion control, and a base that takes the ideal time",
-)
 WITHIN, LAST = 0.03, 10
-KEYS = ["rate_bps", "rto_ms", "base", "marks", "buffer_ms"]
 
 
 def draw(study: Study, out: Path) -> list[Path]:
@@ -61,14 +52,6 @@ def draw(study: Study, out: Path) -> list[Path]:
         "Marks: from a fifth of the queue on.",
     )
     return drawing.save(figure, table, out, ID)
-
-
-@not_measured_without(dict.fromkeys((CLAIM, DROP_CLAIM), SOURCE))
-def find(study: Study) -> list[Finding]:
-    """Two findings: where links mark, and where they drop."""
-    table = _table(study)
-    kinds = ((CLAIM, True), (DROP_CLAIM, False))
-    return [_ideal(study, claim, rows) for claim, marks in kinds if len(rows := table[table["marks"] == marks])]
 
 
 def _mechanism(figure: Any, study: Study, table: pd.DataFrame) -> None:
@@ -170,25 +153,3 @@ def _cells(axis: Any, rows: pd.DataFrame) -> None:
     axis.set_xticks(range(len(queues)), [f"{queue:g} ms" for queue in queues])
     axis.set_yticks(range(len(kinds)), [f"{base}, {'marks' if marks else 'drops'}" for base, marks in kinds])
     axis.grid(visible=False)
-
-
-def _ideal(study: Study, claim: str, rows: pd.DataFrame) -> Finding:
-    mltcp = rows[rows["role"] == "treatment"]
-    if mltcp.empty:
-        return not_measured(claim, SOURCE, "no link of that kind was run under MLTCP")
-    cells = mltcp.groupby(KEYS)["last"].apply(list)
-    own = set(rows["experiment"])
-    means = cells.apply(geometric_mean)
-    bases = rows[rows["role"] == "baseline"].groupby(KEYS)["last"].apply(geometric_mean)
-    fine = means <= 1 + WITHIN
-    slower = int((means > 1.02 * bases.reindex(means.index)).sum())
-    worst = list(cells.iloc[int(np.argmax(means))])
-    return Finding(
-        claim, SOURCE,
-        f"last ten iterations ÷ ideal: MLTCP {means.min():.3f} to {means.max():.3f}, its bases {bases.min():.3f} to {bases.max():.3f}; within {WITHIN:.0%} of "
-        f"the ideal in {fine.sum()} of {drawing.count(len(means), 'cell')}, slower than its base by more than 2 % in {slower}",
-        float(means.max()), "× ideal iteration time, the worst cell, last ten iterations", log_interval(worst), len(worst),
-        graded(bool(fine.all()), fine.mean() >= 0.5, alike=bool(bases.max() <= 1 + WITHIN and fine.all())),
-        f"reproduced if the mean is within {WITHIN:.0%} of the ideal in every cell, partly if in half of them; judged: the worst",
-        tuple(run.path for experiment in study.experiments if experiment.path.name in own for run in experiment.runs),
-    )  # fmt: skip

@@ -11,10 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from testbed.core.runs import measured, metrics
 from testbed.core.runs.load import Experiment, Run
-from testbed.models import statistics
-from testbed.models.statistics import Estimate
 from testbed.report import drawing, fluid_comparison, style
-from testbed.report.finding import Finding, Verdict, not_measured
 from testbed.report.study import Study
 
 ID = "favoritism"
@@ -27,9 +24,7 @@ TEXT = (
     "interval; dashed, the fluid twin with shares ∝ √F. Flows are fair in the first two iterations, while they learn "
     "(above the dotted line)."
 )
-CLAIM = "An F that increases with bytes_ratio interleaves jobs; one that decreases makes them overlap fully."
-SOURCE = "paper, Fig. 4 [published; that “job 1” is the first starter: recalled, high confidence]"
-CONTROLS = {CLAIM: "shares that do not follow F (fluid model, exponent 0)"}
+
 LAST = 5  # iterations judged
 
 
@@ -57,60 +52,9 @@ def draw(study: Study, out: Path) -> list[Path]:
     return drawing.save(figure, _table(experiment), out, ID)
 
 
-def find(study: Study) -> list[Finding]:
-    """One finding: where the overlap of the phases goes."""
-    if not study.experiments:
-        return [not_measured(CLAIM, SOURCE, "there are no results")]
-    experiment = study.experiments[0]
-    by_direction: dict[str, dict[int, tuple[float, float]]] = {}
-    for run in experiment.runs:
-        by_direction.setdefault(_direction(run), {})[run.seed] = _ends(run)
-    if not {"increasing", "decreasing"} <= by_direction.keys():
-        return [not_measured(CLAIM, SOURCE, "it takes runs with an increasing and with a decreasing F")]
-    up, down = by_direction["increasing"], by_direction["decreasing"]
-    apart = statistics.mean(last for _, last in up.values())
-    together = statistics.mean(last for _, last in down.values())
-    separate = sum(last < 0.05 for _, last in up.values())
-    collide = sum(last > 0.9 for _, last in down.values())
-    right = all(last < first for first, last in up.values()) and all(last > first for first, last in down.values())
-    verdict: Verdict = (
-        "reproduced" if separate == len(up) and collide == len(down) else "partly" if right else "not reproduced"
-    )
-    return [
-        Finding(
-            CLAIM, SOURCE,
-            f"overlap of the communication phases in the last {drawing.count(LAST, 'iteration')}, from {_percent(_first(up))} at the start: "
-            f"increasing F {_percent(apart)}, decreasing F {_percent(together)}"
-            + (f", {experiment.systems[0]} {_percent(statistics.mean(last for _, last in by_direction['constant'].values()))}"
-               if "constant" in by_direction else ""),
-            together.value - apart.value, "of a phase: overlap with a decreasing F − with an increasing one",
-            statistics.interval([down[seed][1] - up[seed][1] for seed in up if seed in down]),
-            len(up), verdict,
-            f"reproduced if the overlap ends below 5 % with an increasing F ({separate} of {drawing.count(len(up), 'seed')}) and above 90 % with "
-            f"a decreasing one ({collide} of {len(down)}) in every seed; partly if it only moves that way. Judged: the difference",
-            study.paths,
-        )
-    ]  # fmt: skip
-
-
-def _percent(found: Estimate) -> str:
-    text = f"{found.value:.1%}"
-    return text if found.interval is None else f"{text} ({max(0.0, found.interval[0]):.1%}–{found.interval[1]:.1%})"
-
-
-def _first(ends: dict[int, tuple[float, float]]) -> Estimate:
-    return statistics.mean(first for first, _ in ends.values())
-
-
 def _direction(run: Run) -> str:
     at = fluid_comparison.curve(run)([0.0, 1.0])
     return "constant" if at[0] == at[1] else "increasing" if at[1] > at[0] else "decreasing"
-
-
-def _ends(run: Run) -> tuple[float, float]:
-    """Mean overlap of the iterations before F is in force, and of the last ones."""
-    overlap = metrics.overlap(run.iterations).mean(axis="columns")
-    return float(overlap.iloc[:2].mean()), float(overlap.tail(LAST).mean())
 
 
 def _waterfall(axis: Any, run: Run, period: float) -> None:
@@ -171,10 +115,11 @@ def _table(experiment: Experiment) -> pd.DataFrame:
             metrics.overlap(run.iterations)
             .reset_index()
             .melt("iteration", var_name="job", value_name="overlap")
-            .assign(cc=run.system, seed=run.seed)
+            .assign(cc=run.system, seed=run.seed, direction=_direction(run))
+            .assign(late=lambda rows: rows["iteration"] > rows["iteration"].max() - LAST)
             for run in experiment.runs
         ]
-    )[["cc", "seed", "job", "iteration", "overlap"]]
+    )[["cc", "seed", "job", "iteration", "overlap", "direction", "late"]]
 
 
 def _caption(experiment: Experiment) -> str:

@@ -16,37 +16,18 @@ from testbed.core.runs.load import LoadError, Run
 from testbed.models import learning
 from testbed.models.compression import Compressed, largest, rounded
 from testbed.models.dispersal import Dispersed
-from testbed.models.statistics import geometric_mean, log_interval, ratio_ends
 from testbed.report import drawing, style, trainings
-from testbed.report import observations as observed
-from testbed.report.finding import Finding, graded, not_measured, not_measured_without
 from testbed.report.study import Study
 from testbed.report.trainings import NEAR, ROUNDS, SETTLED
 
 ID = "lossy"
 POSITION = 370
-PAPER = "OptiReduce"
 TITLE = "Lose, compress or wait"
 TEXT = (
     "A small model learns to read letters while links lose packets at random. Left: what a round takes, and how many rounds it takes to 90 % of the "
     "accuracy that nothing missing gives after 300 rounds; on a grey line their product is the same, towards the lower left it is less. Right: that product, the "
     "time to the accuracy, beside that of the fastest TCP that waits for everything (dashed). Dots are seeds, hollow with dispersal by a Hadamard transform; a cross at the right edge never came there."
 )
-SOONER = "OptiReduce comes to the accuracy sooner than TCP that waits for everything."
-DISPERSED = "With Hadamard dispersal OptiReduce's missing gradients cost no rounds."
-COMPRESSED = "Losing gradients comes to the accuracy sooner than compressing them."
-SOURCES = {
-    SOONER: "OptiReduce, abstract [published]",
-    DISPERSED: "OptiReduce, abstract [published]",
-    COMPRESSED: "ours",
-}
-CONTROLS = {
-    SOONER: "transports that lose, and take three times as long",
-    DISPERSED: "a network from which nothing arrives of most workers",
-    COMPRESSED: "transports that lose, and take three times as long",
-}
-WITHIN = 0.1  # of the rounds
-DISPERSES = f"optireduce{trainings.DISPERSED}"
 MARKERS = {"waits": "s", "compresses": "^", "loses": "o"}
 
 
@@ -79,78 +60,6 @@ def draw(study: Study, out: Path) -> list[Path]:
         f"A perceptron of {task.parameters:,} numbers. Sums arrive whole everywhere; compressed is what is pushed, to 12.6 % of its bytes.",
     )
     return drawing.save(figure, rows, out, ID)
-
-
-@not_measured_without(SOURCES)
-def find(study: Study) -> list[Finding]:
-    """Three findings: OptiReduce beside TCP, its rounds with dispersal, and the best that loses beside the best compression."""
-    rows = _table(study)
-    compressed = list(dict.fromkeys(rows[rows["kind"] == "compresses"]["training"]))
-    losing = list(dict.fromkeys(rows[rows["kind"] == "loses"]["training"]))
-    return [
-        _sooner(study, rows, SOONER, [DISPERSES], _waiting(rows)),
-        _rounds(study, rows),
-        _sooner(study, rows, COMPRESSED, losing, compressed),
-    ]
-
-
-def _sooner(study: Study, rows: pd.DataFrame, claim: str, ours: list[str], theirs: list[str]) -> Finding:
-    """The fastest of ``theirs`` beside the fastest of ``ours``, at each least timeout."""
-    said, told, found = [], [], list[tuple[str, list[float]]]()
-    for rto, mine in rows.groupby("rto_ms", sort=False):
-        best, base = (_fastest(mine, names) for names in (ours, theirs))
-        if best is None or base is None:
-            continue
-        times = {name: mine[mine["training"] == name].set_index("seed")["time_s"] for name in (best, base)}
-        ratios = [float(v) for v in (times[base] / times[best]).dropna()]
-        complete = len(ratios) == mine["seed"].nunique()
-        said.append(f"{observed.with_interval(ratios)} {best} over {base} (least timeout {float(str(rto)):g} ms)")
-        told.append((complete and ratio_ends(ratios)[0] > 1, complete and geometric_mean(ratios) > 1))
-        found.append((f"{best} over {base}, {float(str(rto)):g} ms", ratios))
-    if not found:
-        return not_measured(claim, SOURCES[claim], "one of the two never came to the accuracy, or was not run")
-    name, worst = min(found, key=lambda one: geometric_mean(one[1]))
-    return Finding(
-        claim, SOURCES[claim], f"time to {NEAR:.0%} of the accuracy with nothing missing: " + "; ".join(said),
-        geometric_mean(worst), f"× as soon, {name}", log_interval(worst), len(worst),
-        graded(all(sure for sure, _ in told), any(mean for _, mean in told)),
-        "reproduced if surely sooner at every least timeout, partly if in the mean at one",
-        study.paths,
-    )  # fmt: skip
-
-
-def _rounds(study: Study, rows: pd.DataFrame) -> Finding:
-    """By OptiReduce's own holes; those of the others are in the words."""
-    mine = rows[rows["training"] == DISPERSES]
-    if mine.empty:
-        return not_measured(DISPERSED, SOURCES[DISPERSED], "OptiReduce was not run")
-    ratios = _ratios(mine)
-    complete = len(ratios) == mine["seed"].nunique()
-    dispersed = dict.fromkeys(rows.loc[rows["training"].str.endswith(trainings.DISPERSED), "training"])
-    return Finding(
-        DISPERSED, SOURCES[DISPERSED],
-        "rounds to the accuracy ÷ those with nothing missing, dispersed and not: "
-        + "; ".join(_both(rows, name.removesuffix(trainings.DISPERSED)) for name in sorted(dispersed, key=lambda name: name != DISPERSES)),
-        geometric_mean(ratios) if ratios else None, "× the rounds, with dispersal" if ratios else "", log_interval(ratios), mine["seed"].nunique(),
-        graded(complete and ratio_ends(ratios)[1] <= 1 + WITHIN, complete and geometric_mean(ratios) <= 1 + WITHIN),
-        f"reproduced if surely at most {WITHIN:.0%} more rounds in every seed, partly if in the mean",
-        study.paths,
-    )  # fmt: skip
-
-
-def _both(rows: pd.DataFrame, name: str) -> str:
-    """How many times the rounds a transport's holes cost, dispersed and not, and what is missing."""
-    told = [
-        observed.with_interval(ratios) if (ratios := _ratios(rows[rows["training"] == one])) else "never there"
-        for one in (f"{name}{trainings.DISPERSED}", name)
-    ]
-    return f"{' and '.join(told)} {name}, {rows.loc[rows['training'] == name, 'lost'].mean():.1%} missing"
-
-
-def _ratios(rows: pd.DataFrame) -> list[float]:
-    """Rounds ÷ those with nothing missing, one for each seed that came there whatever the least timeout, which alone does not make a run another one."""
-    each = (rows["rounds"] / rows["whole_rounds"]).groupby(rows["seed"]).agg(lambda one: one.mean(skipna=False))
-    return [float(ratio) for ratio in each.dropna()]
 
 
 def _waiting(rows: pd.DataFrame) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,10 +11,9 @@ from matplotlib.colors import TwoSlopeNorm
 from matplotlib.patches import Rectangle
 
 from testbed.core.runs.load import Run
-from testbed.models.statistics import geometric_mean, log_interval, ratio_ends
+from testbed.models.statistics import log_interval
 from testbed.report import drawing, style
 from testbed.report import observations as observed
-from testbed.report.finding import ALIKE, Finding, graded, no_difference, not_measured_without
 from testbed.report.study import Study
 
 ID = "map"
@@ -26,12 +25,8 @@ TEXT = (
     "makes iterations longer (below 0.98×). One row for each buffer; mean and 99th percentile for each kind of hosts' NICs; right the most that is possible for the mean: "
     "fair sharing at full overlap against the least that the link allows. The base's own drift takes its part of that."
 )
-CLAIM = "On one link MLTCP-Reno does not make iterations longer."
-SOURCE = "paper, summary: robust to partial compatibility, independent of the number of flows [published]; judged on our grid"
-CONTROLS = {CLAIM: "iterations that take longer under MLTCP than under the base"}
 HARM = 0.98
 MEASURED = (("mean", "Speed-up of the mean"), ("p99", "Speed-up of the 99th percentile"))
-Cell = tuple[int, float, float, str]  # number of jobs, load, buffer in ms, NICs
 KEYS = ("jobs", "load", "buffer_ms", "nic")
 
 
@@ -66,54 +61,6 @@ def draw(study: Study, out: Path) -> list[Path]:
         "settled half of the iterations.",
     )
     return drawing.save(figure, table, out, ID)
-
-
-@not_measured_without({CLAIM: SOURCE})
-def find(study: Study) -> list[Finding]:
-    """One finding: the least and the largest speed-up of the grid."""
-    table, pair = _table(study)
-    every = _gains(table, pair)
-    claim = f"{CLAIM} {_grid(every)}"
-    cells = {cast(Cell, cell): rows for cell, rows in every.groupby(list(KEYS))}
-    gains = {cell: list(rows["mean"]) for cell, rows in cells.items()}
-    means = {cell: geometric_mean(values) for cell, values in gains.items()}
-    tails = [geometric_mean(rows["p99"]) for rows in cells.values()]
-    least, most = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
-    slower = [cell for cell, mean in means.items() if mean < HARM]
-    surely = [cell for cell in slower if len(gains[cell]) > 1 and ratio_ends(gains[cell])[1] < HARM]
-    verdict = graded(not slower, not surely, alike=no_difference((means[least], means[most])))
-    return [
-        Finding(
-            claim, SOURCE,
-            f"settled half: least {observed.with_interval(gains[least])}× ({_format_cell(least)}), largest {observed.with_interval(gains[most])}× "
-            f"({_format_cell(most)}); above 1.02× in {sum(mean > 1.02 for mean in means.values())} of {drawing.count(len(means), 'cell')}, below {HARM}× in {len(slower)}, surely so in {_listed(surely)}; "
-            f"the 99th percentile from {min(tails):.2f}× to {max(tails):.2f}×",
-            means[least], "× as fast, the least of the grid, settled half", log_interval(gains[least]), len(gains[least]), verdict,
-            f"reproduced if the mean speed-up is at least {HARM} in every cell, partly if it is below that in some, but the interval in none, no difference if every cell is within "
-            f"{ALIKE:.0%} of 1; the number is the least of {drawing.count(len(means), 'cell')}",
-            study.paths,
-        )
-    ]  # fmt: skip
-
-
-def _grid(gains: pd.DataFrame) -> str:
-    """What the cells are of, in one sentence."""
-    jobs, loads = gains["jobs"], gains["load"]
-    buffers = ", ".join(f"{one:g}" for one in sorted(gains["buffer_ms"].unique()))
-    numbers = f"{jobs.min()} to {jobs.max()} equal jobs that need {loads.min():.0%} to {loads.max():.0%} of it"
-    return f"{numbers}; buffer {buffers} ms; NICs {', '.join(sorted(gains['nic'].unique()))}."
-
-
-def _listed(cells: list[Cell]) -> str:
-    return "none" if not cells else f"{len(cells)} ({'; '.join(map(_format_cell, cells))})"
-
-
-def _format_cell(cell: Cell) -> str:
-    return f"{drawing.count(cell[0], 'job')}, load {cell[1]:.2f}, {_setting(cell[2], cell[3])}"
-
-
-def _setting(buffer_ms: float, nic: str) -> str:
-    return f"buffer {buffer_ms:g} ms, NICs {nic}"
 
 
 def _nic(run: Run) -> str:

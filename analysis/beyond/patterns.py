@@ -11,10 +11,9 @@ import pandas as pd
 from matplotlib.ticker import MaxNLocator
 
 from testbed.core.runs.load import Experiment
-from testbed.models.statistics import geometric_mean, log_interval, ratio_ends
+from testbed.models.statistics import geometric_mean, log_interval
 from testbed.report import drawing, style
 from testbed.report import observations as observed
-from testbed.report.finding import ALIKE, Finding, graded, no_difference, not_measured, not_measured_without
 from testbed.report.study import Study
 
 ID = "patterns"
@@ -25,10 +24,6 @@ TEXT = (
     "ideal of each job, under the base and under MLTCP; right: the speed-up. One dot a seed. Traces are replayed as full-duplex "
     "rings, whose collectives cannot always reach the computed ideal even alone; the small bar is the jobs alone."
 )
-CLAIM = "MLTCP's gain extends to iterations of several flows, buckets or peaks."
-SOURCE = "open question (several flows and peaks are not covered by what is published)"
-CONTROLS = {CLAIM: "iterations that take as long under MLTCP as under the base"}
-HARM = 0.98
 
 
 def draw(study: Study, out: Path) -> list[Path]:
@@ -75,36 +70,6 @@ def draw(study: Study, out: Path) -> list[Path]:
         *_assumptions(study),
     )
     return drawing.save(figure, table, out, ID)
-
-
-@not_measured_without({CLAIM: SOURCE})
-def find(study: Study) -> list[Finding]:
-    """One finding over all patterns: at how many MLTCP is faster, and whether it hurts anywhere."""
-    table, pair = _table(study)
-    gains = {str(name): observed.ratios(rows, *pair, "settled") for name, rows in table.groupby("pattern", sort=False)}
-    gains = {name: values for name, values in gains.items() if values}
-    if not gains:
-        return [not_measured(CLAIM, SOURCE, "no pattern was run with both the base and MLTCP in one seed")]
-    sure = {name: ratio_ends(values) for name, values in gains.items()}
-    faster = [name for name, (low, _) in sure.items() if low > 1]
-    hurt = [name for name, values in gains.items() if geometric_mean(values) < HARM]
-    alike = all(no_difference(found) for found in sure.values())
-    verdict = graded(len(faster) == len(gains), bool(faster), alike=alike)
-    per_seed = list(
-        pd.DataFrame({name: pd.Series(values) for name, values in gains.items()}).apply(geometric_mean, axis="columns")
-    )
-    return [
-        Finding(
-            CLAIM, SOURCE,
-            f"faster in {len(faster)} of {len(gains)} patterns"
-            + (f", slower in {len(hurt)} ({', '.join(hurt)})" if hurt else "")
-            + "; settled half: " + "; ".join(f"{name} {observed.with_interval(values)}×" for name, values in gains.items()),
-            geometric_mean(per_seed), "× as fast, mean of the patterns, settled half", log_interval(per_seed), len(per_seed), verdict,
-            "reproduced if the speed-up is above 1 (the interval's lower end; without one, every seed) in every pattern, partly if in some, no difference if it "
-            f"is surely within {ALIKE:.0%} of 1 in all",
-            study.paths,
-        )
-    ]  # fmt: skip
 
 
 def _table(study: Study) -> tuple[pd.DataFrame, tuple[str, str]]:

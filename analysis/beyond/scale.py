@@ -11,10 +11,9 @@ from scipy import stats
 from testbed.core.runs import measured
 from testbed.core.runs.load import Run
 from testbed.models.frames import frame
-from testbed.models.statistics import geometric_mean, interval, log_interval
+from testbed.models.statistics import log_interval
 from testbed.report import drawing, style
 from testbed.report import observations as observed
-from testbed.report.finding import Finding, graded, not_measured, not_measured_without
 from testbed.report.study import Study
 
 ID = "scale"
@@ -25,14 +24,6 @@ TEXT = (
     "dot a seed, the line through the means. Exactly fair sharing keeps any offset, so that chance decides: the fewer loss cycles a phase holds, "
     "the larger its steps, and the sooner the base drifts apart by itself (towards 1). MLTCP's state should not depend on it."
 )
-CLAIM = "The fewer loss cycles a communication phase holds, the more the base drifts into interleaving by chance."
-MLTCP_CLAIM = "MLTCP's steady state does not depend on the link's rate and buffer."
-SOURCE = "ours; fair sharing keeps any offset [derived here]"
-CONTROLS = {
-    CLAIM: "a base whose settled state is the same on every link",
-    MLTCP_CLAIM: "iterations that take 1.4 times the ideal on every link, and a base that is at its ideal everywhere",
-}
-WITHIN = 0.05
 MARKERS = "osD^vP*X"
 
 
@@ -88,15 +79,21 @@ def draw(study: Study, out: Path) -> list[Path]:
         f"{drawing.backend(study.runs[0])}.",
         "Loss cycles are computed from buffer and rate (two Reno flows, losses together, no delay). Bars: 95 % intervals, cut at the edge.",
     )
-    return drawing.save(figure, table, out, ID)
+    return [*drawing.save(figure, table, out, ID), *drawing.write_tables({f"{ID}-drift": _drift(table)}, out)]
 
 
-@not_measured_without(dict.fromkeys((CLAIM, MLTCP_CLAIM), SOURCE))
-def find(study: Study) -> list[Finding]:
-    """Two findings: the base's dependence on loss cycles, and MLTCP's independence of them."""
-    table, pair = _table(study)
-    base, other = (table[table["cc"] == cc] for cc in pair)
-    return [_drift(study, base), _steady(study, other, base, pair[1])]
+def _drift(table: pd.DataFrame) -> pd.DataFrame:
+    """``noise, seed, rho``: Spearman's rank correlation over links of loss cycles and the base's settled time, of three links or more."""
+    base = table[table["role"] == "baseline"].groupby(["noise", "seed"], sort=False)
+    rows = [{"noise": noise, "seed": seed, "rho": _rank_correlation(of)} for (noise, seed), of in base if len(of) > 2]
+    return pd.DataFrame(rows, columns=["noise", "seed", "rho"])
+
+
+def _rank_correlation(rows: pd.DataFrame) -> float:
+    """0 if either is the same everywhere."""
+    if rows["cycles"].nunique() < 2 or rows["settled"].nunique() < 2:
+        return 0.0
+    return float(stats.spearmanr(rows["cycles"], rows["settled"]).statistic)
 
 
 def loss_cycles(run: Run) -> float:
@@ -121,62 +118,3 @@ def _intervals(axis: Any, rows: pd.DataFrame, colour: str) -> None:
     for _, of_point in rows.groupby("experiment"):
         if found := log_interval(list(of_point["settled"])):
             axis.vlines(of_point["cycles"].iloc[0], *found, color=colour, linewidth=3, alpha=0.4)
-
-
-def _drift(study: Study, base: pd.DataFrame) -> Finding:
-    quiet, *_ = levels = sorted(base["noise"].unique(), key=lambda text: float(text.rstrip("%")))
-    points = {
-        noise: base[base["noise"] == noise].groupby("experiment")[["cycles", "settled"]].mean() for noise in levels
-    }
-    if min(map(len, points.values())) < 3:
-        return not_measured(CLAIM, SOURCE, "fewer than three links were run")
-    rho = {noise: _rank_correlation(rows) for noise, rows in points.items()}
-    least = min(rho, key=lambda noise: rho[noise])
-    of_least = base[base["noise"] == least]
-    found = interval(_rank_correlation(rows) for _, rows in of_least.groupby("seed") if len(rows) > 2)
-    ordered = points[quiet].sort_values("cycles")
-    few, many = ordered.iloc[0], ordered.iloc[-1]
-    return Finding(
-        CLAIM, SOURCE,
-        f"rank correlation of loss cycles and the base's settled iteration time over {drawing.count(len(ordered), 'link')}: "
-        + ", ".join(f"{one:.2f} with {noise} noise" for noise, one in rho.items())
-        + f"; with {quiet} noise from {few['settled']:.2f} × ideal at {few['cycles']:.1f} cycles to {many['settled']:.2f} at {many['cycles']:.0f}",
-        rho[least], f"rank correlation (1: perfect), {least} noise", None if found is None else (max(-1.0, found[0]), min(1.0, found[1])),
-        of_least["seed"].nunique(), graded(rho[least] >= 0.7 and (found is None or found[0] > 0), rho[least] >= 0.3),
-        "reproduced if Spearman's rank correlation over the links is at least 0.7 at every level of noise and surely above 0, partly from 0.3; the "
-        "interval is of the correlations within single seeds",
-        study.paths,
-    )  # fmt: skip
-
-
-def _steady(study: Study, rows: pd.DataFrame, base: pd.DataFrame, cc: str) -> Finding:
-    quiet, of_base = (_quietest(each) for each in (rows, base))
-    means = quiet.groupby("experiment")["settled"].apply(geometric_mean)
-    fine = means <= 1 + WITHIN
-    worst = list(quiet[quiet["experiment"] == means.idxmax()]["settled"])
-    alike = bool((of_base.groupby("experiment")["settled"].apply(geometric_mean) <= 1 + WITHIN).all()) and bool(
-        fine.all()
-    )
-    verdict = graded(bool(fine.all()), fine.mean() >= 0.5, alike=alike)
-    return Finding(
-        MLTCP_CLAIM, SOURCE,
-        f"{cc}, settled half ÷ ideal, least noise: {means.min():.3f} to {means.max():.3f}; within {WITHIN:.0%} of the ideal on {fine.sum()} of "
-        f"{drawing.count(len(means), 'link')}",
-        geometric_mean(worst), "× ideal iteration time, the worst link, settled half", log_interval(worst), len(worst), verdict,
-        f"reproduced if the mean over seeds is within {WITHIN:.0%} of the ideal on every link, partly if on half of them, no difference if the "
-        "base is so everywhere as well; judged: the worst",
-        study.paths,
-    )  # fmt: skip
-
-
-def _quietest(rows: pd.DataFrame) -> pd.DataFrame:
-    """Those without noise, if there are any."""
-    quiet = rows[rows["noise"] == "0%"]
-    return quiet if len(quiet) else rows
-
-
-def _rank_correlation(rows: pd.DataFrame) -> float:
-    """Spearman's, of loss cycles and settled time; 0 if either is the same everywhere."""
-    if rows["cycles"].nunique() < 2 or rows["settled"].nunique() < 2:
-        return 0.0
-    return float(stats.spearmanr(rows["cycles"], rows["settled"]).statistic)

@@ -10,10 +10,8 @@ import pandas as pd
 
 from testbed.congestion.curves import ONE
 from testbed.core.runs.load import LoadError
-from testbed.models.statistics import geometric_mean, log_interval, ratio_ends
 from testbed.report import drawing, style
 from testbed.report import observations as observed
-from testbed.report.finding import Finding, graded, no_difference, not_measured, not_measured_without
 from testbed.report.study import Study
 
 ID = "sensitivity"
@@ -24,12 +22,7 @@ TEXT = (
     "good; below it least and largest of the seeds, if they differ; the base's mean stands in the title), right the iteration from which every job stays "
     "within 5 % of its time alone (the median; below it in how many of the seeds it does so at all). The frame marks the default, S = 1.75 and I = 0.25. White cells were not run."
 )
-CLAIM = "A range of F wide enough to overcome noise interleaves; the chosen slope and intercept (1.75, 0.25) are in it."
-SOURCE = "requirement on F: paper [recalled with high confidence, unconfirmed]"
 DEFAULT = (1.75, 0.25)
-CONTROLS = {CLAIM: "every pair where the base is, and a default that is worse than the best"}
-NEAR = 0.02  # of the ideal: as good as the best
-FINE = 0.05  # of the ideal: interleaved
 
 
 def draw(study: Study, out: Path) -> list[Path]:
@@ -61,39 +54,6 @@ def draw(study: Study, out: Path) -> list[Path]:
         f"{drawing.count(table['seed'].nunique(), 'seed')}.",
     )
     return drawing.save(figure, table, out, ID)
-
-
-@not_measured_without({CLAIM: SOURCE})
-def find(study: Study) -> list[Finding]:
-    """One finding: how the default compares with the best, and how many pairs are fine."""
-    table = _table(study).dropna(subset="slope")
-    means = table.groupby(["slope", "intercept"])["settled"].apply(geometric_mean)
-    if DEFAULT not in means.index:
-        return [not_measured(CLAIM, SOURCE, "the default slope and intercept were not run")]
-    ours = list(table[(table["slope"] == DEFAULT[0]) & (table["intercept"] == DEFAULT[1])]["settled"])
-    best = float(means.min())
-    wide = means[[slope / intercept >= DEFAULT[0] / DEFAULT[1] for slope, intercept in means.index]]
-    fine = int((means <= 1 + FINE).sum())
-    fine_wide = int((wide <= 1 + FINE).sum())
-    base = observed.table(study)
-    base = base[base["role"] == "baseline"]
-    alike = len(base) > 0 and no_difference(
-        ratio_ends([means.max() / geometric_mean(base["settled"]), best / geometric_mean(base["settled"])])
-    )
-    middle = geometric_mean(ours)
-    verdict = graded(middle <= best + NEAR and fine_wide == len(wide), middle <= best + FINE, alike=alike)
-    return [
-        Finding(
-            CLAIM, SOURCE,
-            f"settled half ÷ ideal: {observed.with_interval(ours, 3)} at S = 1.75, I = 0.25; the best of {len(means)} pairs {best:.3f}, "
-            f"the worst {means.max():.3f}; {fine} pairs within {FINE:.0%} of the ideal",
-            middle, "× ideal iteration time, the default, settled half", log_interval(ours), len(ours), verdict,
-            f"reproduced if the default is within {NEAR:g} of the best and all {len(wide)} pairs with S/I of at least 7 are within "
-            f"{FINE:.0%} of the ideal ({fine_wide} are), not reproduced if the default is more than {FINE:g} above the best, no difference if every pair is where "
-            "the base is",
-            study.paths,
-        )
-    ]  # fmt: skip
 
 
 def _table(study: Study) -> pd.DataFrame:

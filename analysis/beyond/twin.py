@@ -10,10 +10,7 @@ import pandas as pd
 
 from testbed.core.runs import measured
 from testbed.core.runs.load import Experiment, LoadError, Run
-from testbed.models.statistics import geometric_mean, log_interval
 from testbed.report import drawing, style
-from testbed.report import observations as observed
-from testbed.report.finding import Finding, graded, not_measured, not_measured_without
 from testbed.report.study import Study
 
 ID = "twin"
@@ -24,18 +21,8 @@ TEXT = (
     "system; on the line they agree. Middle: the base's time ÷ MLTCP's, the gain. Right: the iteration from which jobs stay interleaved. Filled: cases "
     "in the region where the twin was found to agree; open: it calls its own runs there suspect."
 )
-MEAN = "In its region the twin's mean iteration under MLTCP is within 5 % of the kernel's."
-GAIN = "In its region the twin's gain is within 10 % of the kernel's, and elsewhere it says that it may not be."
-WHEN = "In its region the twin's jobs are interleaved within 3 iterations of the kernel's."
-SOURCE = "derived here"
-CONTROLS = {
-    MEAN: "a twin in which MLTCP takes 1.3 times as long",
-    GAIN: "a twin in which MLTCP takes 1.3 times as long",
-    WHEN: "a twin whose jobs are interleaved eight iterations later",
-}
 SEVERAL_BACKENDS = True
 MODEL = "model"  # the twin's clock
-MEAN_WITHIN, GAIN_WITHIN, ITERATIONS = 0.05, 0.10, 3.0
 
 
 def draw(study: Study, out: Path) -> list[Path]:
@@ -63,47 +50,6 @@ def draw(study: Study, out: Path) -> list[Path]:
         f"{drawing.backend(kernels[0])}, and the twin. Means over all iterations.",
     )
     return drawing.save(figure, rows, out, ID)
-
-
-@not_measured_without(dict.fromkeys(CONTROLS, SOURCE))
-def find(study: Study) -> list[Finding]:
-    """Three findings: means, gains, and when jobs are interleaved."""
-    rows = _table(study)
-    treated = rows[rows["role"] == "treatment"]
-    inside = treated[~treated["suspect"]]
-    if inside.empty:
-        return [
-            not_measured(claim, SOURCE, "no case of MLTCP in the twin's region was run on both backends")
-            for claim in CONTROLS
-        ]
-    seeds = int(rows["seeds"].min())
-    means = [float(v) for v in inside["mean_s_twin"] / inside["mean_s_kernel"]]
-    gains = [float(v) for v in (inside["gain_twin"] / inside["gain_kernel"]).dropna()]
-    apart = [float(v) for v in (inside["interleaved_at_twin"] - inside["interleaved_at_kernel"]).abs().dropna()]
-    unsaid = treated[~treated["suspect"] & ((treated["gain_twin"] / treated["gain_kernel"] - 1).abs() > GAIN_WITHIN)]
-    worst = max(abs(ratio - 1) for ratio in means)
-    off = max((abs(ratio - 1) for ratio in gains), default=0.0)
-    return [
-        Finding(
-            MEAN, SOURCE, f"twin ÷ kernel over {len(means)} cases: {observed.with_interval(means, 3)}, the worst {worst:.1%} off",
-            worst, "largest relative difference of a mean", None, seeds,
-            graded(worst <= MEAN_WITHIN, float(np.median([abs(ratio - 1) for ratio in means])) <= MEAN_WITHIN),
-            f"reproduced if every case is within {MEAN_WITHIN:.0%}, partly if the median one is", study.paths,
-        ),
-        Finding(
-            GAIN, SOURCE, f"twin's gain ÷ the kernel's over {len(gains)} cases: {observed.with_interval(gains, 3) if gains else '–'}; "
-            f"{len(treated) - len(inside)} cases it calls suspect",
-            geometric_mean(gains) if gains else None, "the twin's gain ÷ the kernel's" if gains else "", log_interval(gains), seeds,
-            graded(unsaid.empty and bool(gains), off <= 2 * GAIN_WITHIN and bool(gains)),
-            f"reproduced if no case that is not suspect is more than {GAIN_WITHIN:.0%} off, partly if none is {2 * GAIN_WITHIN:.0%} off", study.paths,
-        ),
-        Finding(
-            WHEN, SOURCE, f"mean over seeds, apart by {', '.join(f'{one:g}' for one in apart) or '–'} iterations",
-            max(apart) if apart else None, "iterations apart at the most" if apart else "", None, seeds,
-            graded(bool(apart) and max(apart) <= ITERATIONS, bool(apart) and float(np.median(apart)) <= ITERATIONS),
-            f"reproduced if within {ITERATIONS:g} in every case in which both are interleaved, partly if in the median one", study.paths,
-        ),
-    ]  # fmt: skip
 
 
 def _dots(axis: Any, rows: pd.DataFrame, column: str, colour: str, label: str) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +11,11 @@ import pandas as pd
 from testbed.core import builtin_transport
 from testbed.core.runs.load import LoadError, Run
 from testbed.models import learning
-from testbed.models.statistics import equivalent, geometric_mean, interval, log_interval, ratio_ends
 from testbed.report import drawing, phases, style, trainings
-from testbed.report import observations as observed
-from testbed.report.finding import Finding, graded, not_measured, not_measured_without
 from testbed.report.study import Study
 
 ID = "ltp-accuracy"
 POSITION = 250
-PAPER = "LTP"
 TITLE = "What missing gradients cost in accuracy"
 TEXT = (
     "Small models learn over the emulated network, closed loop: what a packet that is lost held is missing of the sum, and what is learnt next follows from that. "
@@ -29,25 +23,10 @@ TEXT = (
     "computing, the gather, the broadcast. Right: accuracy after the last round less that of the same training with nothing missing; within the dashed lines it is within 1 %. Three ways to fill a hole: zeros (as "
     "published), the mean of the workers that delivered, or each worker adds to its next gradient what was lost; and zeros where gradients travel dispersed (a Hadamard transform)."
 )
-ACCURACY = "LTP loses no accuracy."
-SOONER = "A training over LTP is at 95 % of its last accuracy sooner than over the fastest TCP."
-SOURCES = {ACCURACY: "LTP, abstract [published]", SOONER: "ours"}
-CONTROLS = {
-    ACCURACY: "a network from which nothing arrives of most workers",
-    SOONER: "a network from which nothing arrives of most workers",
-}
 WITHIN = 0.01  # of accuracy
 NEAR = 0.95
 MORE = ("#8C564B", "#9467BD", "#7F7F00")  # colours beside those of jobs
 WHOLE = "nothing missing"
-
-
-@dataclass(frozen=True)
-class Near:
-    """When a training first was near an accuracy: at a look, after so many rounds."""
-
-    round: int
-    end_s: float
 
 
 def draw(study: Study, out: Path) -> list[Path]:
@@ -101,7 +80,9 @@ def draw(study: Study, out: Path) -> list[Path]:
         f"every {one.plan.sample_ns / 1e6:g} ms.",
     )
     means = rounds_of.set_index(["model", "system", "seed"])[list(phases.COLOURS)]
-    return drawing.save(figure, table.join(means, on=["model", "system", "seed"]), out, ID)
+    rows = table.assign(own=table["system"] == phases.lossy(study), last=table["round"] == table["round"].max())
+    written = drawing.save(figure, rows.join(means, on=["model", "system", "seed"]), out, ID)
+    return [*written, *drawing.write_tables({f"{ID}-near": _near(rows)}, out)]
 
 
 def _rounds(study: Study, table: pd.DataFrame) -> pd.DataFrame:
@@ -119,115 +100,16 @@ def _every_label(axes: Any) -> tuple[list[Any], list[str]]:
     return list(found.values()), list(found)
 
 
-@not_measured_without(SOURCES)
-def find(study: Study) -> list[Finding]:
-    """Two findings: the last accuracy with holes as zeros, and the time to 95 % of it."""
-    rows = _table(study)
-    return [_accuracy(study, rows), _sooner(study, rows)]
-
-
-def _accuracy(study: Study, rows: pd.DataFrame) -> Finding:
-    own = phases.lossy(study)
-    differences = _last(rows)
-    mine = {
-        model: list(difference.values())
-        for (model, system, fill), difference in differences.items()
-        if (system, fill) == (own, learning.FILLS[0])
-    }
-    if not mine:
-        return not_measured(
-            ACCURACY, SOURCES[ACCURACY], "no run with LTP's own defaults is there, or nothing is missing of it"
-        )
-    ran = rows[(rows["system"] == own) & (rows["fill"] == learning.FILLS[0])]
-    arrived = ", ".join(f"{share:.1%} ({model})" for model, share in ran.groupby("model")["delivered"].mean().items())
-    means = {model: float(np.mean(one)) for model, one in mine.items()}
-    worst = min(means, key=lambda model: means[model])
-    ends = {model: equivalent(one) for model, one in mine.items()}
-    said = "; ".join(
-        f"{100 * float(np.mean(list(difference.values()))):+.2f} {model}, {system}, {fill}"
-        for (model, system, fill), difference in differences.items()
-    )
-    found = interval(mine[worst])
-    return Finding(
-        ACCURACY, SOURCES[ACCURACY],
-        f"last accuracy less that with nothing missing, in percentage points: {said}; with holes as zeros {arrived} of LTP's gradients arrived",
-        100 * means[worst], f"percentage points of accuracy, {worst}, holes as zeros", None if found is None else (100 * found[0], 100 * found[1]), len(mine[worst]),
-        graded(
-            all(both is not None and max(map(abs, both)) <= WITHIN for both in ends.values()),
-            all(abs(mean) <= WITHIN for mean in means.values()),
-        ),
-        f"reproduced if it is equivalent within {WITHIN:.0%} for every model (two one-sided tests at 5 %), partly if its mean is",
-        study.paths,
-    )  # fmt: skip
-
-
-def _sooner(study: Study, rows: pd.DataFrame) -> Finding:
-    near = {
-        str(system): _near(cell)
-        for system, cell in rows[rows["fill"].isin(["", learning.FILLS[0]])].groupby("system", sort=False)
-    }
-    stock = [system for system in near if rows[rows["system"] == system]["stock"].all()]
-    own = phases.lossy(study)
-    if own not in near or not stock:
-        return not_measured(SOONER, SOURCES[SOONER], "LTP was not run beside a stock TCP")
-    best = min(stock, key=lambda system: sum(at.end_s if at else inf for at in near[system].values()))
-    mine = {key: at for key, at in near[own].items() if key in near[best]}
-    both = {key: (base, at) for key, at in mine.items() if at and (base := near[best][key])}
-    models = list(dict.fromkeys(model for model, _ in mine))
-    of = {model: [base.end_s / at.end_s for (name, _), (base, at) in both.items() if name == model] for model in models}
-    rounds = {
-        model: [at.round / base.round for (name, _), (base, at) in both.items() if name == model] for model in models
-    }
-    seeds = {model: sum(name == model for name, _ in mine) for model in models}
-    said = "; ".join(
-        f"{model}: "
-        + (
-            f"{observed.with_interval(one)}, after {observed.with_interval(rounds[model])} times as many rounds, "
-            if one
-            else ""
-        )
-        + f"{drawing.count(len(one), 'seed')} of {seeds[model]} came there"
-        for model, one in of.items()
-    )
-    there = {model: one for model, one in of.items() if one}
-    worst = min(there, key=lambda model: geometric_mean(there[model])) if there else None
-    return Finding(
-        SOONER, SOURCES[SOONER],
-        f"time to {NEAR:.0%} of the last accuracy with nothing missing, {best} ÷ LTP: {said} (looks every {_every(rows)} rounds)",
-        geometric_mean(there[worst]) if worst else None, f"× as soon as over {best}, {worst}" if worst else "",
-        log_interval(there[worst]) if worst else None, max(seeds.values()),
-        graded(
-            all(len(one) == seeds[model] and ratio_ends(one)[0] > 1 for model, one in of.items()),
-            len(there) == len(models) and all(geometric_mean(one) > 1 for one in there.values()),
-        ),
-        "reproduced if it is surely sooner in every seed and for every model, partly if in the mean of those that come there",
-        study.paths,
-    )  # fmt: skip
-
-
-def _near(rows: pd.DataFrame) -> dict[tuple[str, int], Near | None]:
-    """By model and seed: when a training first was near the last accuracy of the one with nothing missing; None: never."""
-    found: dict[tuple[str, int], Near | None] = {}
-    for (model, seed), mine in rows.groupby(["model", "seed"], sort=False):
+def _near(rows: pd.DataFrame) -> pd.DataFrame:
+    """Of trainings with holes as zeros, or none: after how many rounds and seconds each first was near the last accuracy of the one with
+    nothing missing (empty: never)."""
+    found = []
+    keys = ["model", "system", "stock", "own", "seed"]
+    for at, mine in rows[rows["fill"].isin(["", learning.FILLS[0]])].groupby(keys, sort=False):
         there = mine[mine["accuracy"] >= NEAR * mine["whole"]].sort_values("round")
-        first = there.iloc[0] if len(there) else None
-        found[str(model), int(str(seed))] = None if first is None else Near(int(first["round"]), float(first["end_s"]))
-    return found
-
-
-def _every(rows: pd.DataFrame) -> int:
-    return int(rows["round"].min())
-
-
-def _last(rows: pd.DataFrame) -> dict[tuple[str, str, str], dict[int, float]]:
-    """By model, system that loses, and fill: by seed the last accuracy less that of the training with nothing missing."""
-    end = rows[(rows["round"] == rows["round"].max()) & (rows["fill"] != "")]
-    return {
-        (str(model), str(system), str(fill)): {
-            int(row["seed"]): float(row["accuracy"] - row["whole"]) for _, row in cell.iterrows()
-        }
-        for (model, system, fill), cell in end.groupby(["model", "system", "fill"], sort=False)
-    }
+        first = (there["round"].iloc[0], there["end_s"].iloc[0]) if len(there) else (np.nan, np.nan)
+        found.append(dict(zip((*keys, "round", "near_s"), (*at, *first), strict=True)))
+    return pd.DataFrame(found)
 
 
 def _differences(axis: Any, rows: pd.DataFrame, colours: dict[str, str]) -> None:

@@ -9,36 +9,17 @@ import numpy as np
 import pandas as pd
 
 from testbed.core.runs.load import Run
-from testbed.models.statistics import geometric_mean, log_interval, ratio_ends
 from testbed.report import drawing, phases, style
-from testbed.report import observations as observed
-from testbed.report.finding import Finding, graded, not_measured, not_measured_without
 from testbed.report.study import Study
 
 ID = "ltp-uneven"
 POSITION = 230
-PAPER = "LTP"
 TITLE = "LTP where one worker loses more than the others"
 TEXT = (
     "A row each: nothing is lost; the gather loses, from all workers alike or from one alone, the same number of packets in all; the broadcast does. "
     "Left: a mean iteration, from computing over the gather to the broadcast. Right: what of each worker's gradients arrived, a dot a worker and run. "
     "A dot far to the left is a worker whose data hardly count."
 )
-TIME = "What one worker alone loses takes LTP no longer than the same loss from all."
-SHARES = "Where one worker loses more, LTP takes as much of its gradients as of the others'."
-HALF = "To LTP it makes no difference which half of the exchange loses."
-SOURCES = {
-    TIME: "ours: no paper measures it",
-    SHARES: "the opposite is named as a limitation by LTP's authors [restated by a third party]",
-    HALF: "ours: no paper measures it",
-}
-CONTROLS = {
-    TIME: "an LTP that takes twice as long where one worker loses",
-    SHARES: "a worker of whose gradients a tenth arrives",
-    HALF: "an LTP that takes twice as long where the broadcast loses",
-}
-LONGER, MUCH = 1.05, 1.25
-ALIKE, NEARLY = 0.95, 0.8
 CELLS = {
     "none": "nothing is lost", "gather all": "gather, from all alike", "gather one": "gather, from one worker",
     "broadcast all": "broadcast, to all alike", "broadcast one": "broadcast, to one worker",
@@ -72,56 +53,20 @@ def draw(study: Study, out: Path) -> list[Path]:
         f"{drawing.count(one.jobs[0].iterations, 'iteration')}; {drawing.backend(one)}. Speed-ups are over the first system; dashed: ideal.",
         "Right: the worker that loses is an open circle.",
     )
-    return drawing.save(figure, rows, out, ID)
-
-
-@not_measured_without(SOURCES)
-def find(study: Study) -> list[Finding]:
-    """Three findings: time, whose gradients are missing, and which half loses."""
-    rows, workers = _table(study)
     return [
-        _slower(study, rows, TIME, "gather all", "gather one"),
-        _shares(study, workers),
-        _slower(study, rows, HALF, "gather all", "broadcast all"),
+        *drawing.save(figure, rows, out, ID),
+        *drawing.write_tables({f"{ID}-shares": _shares(workers, phases.lossy(study))}, out),
     ]
 
 
-def _slower(study: Study, rows: pd.DataFrame, claim: str, first: str, then: str) -> Finding:
-    """Iteration time in one cell ÷ that in another, of LTP; beside it the same of every other system."""
-    wide = rows.pivot_table(index=["system", "seed"], columns="cell", values="iteration_s")
-    if not {first, then} <= set(wide.columns):
-        return not_measured(claim, SOURCES[claim], "one of the two was not run")
-    ratios = (wide[then] / wide[first]).dropna()
-    kept = {str(name): [float(v) for v in one] for name, one in ratios.groupby("system", sort=False)}
-    if (system := phases.lossy(study)) not in kept:
-        return not_measured(claim, SOURCES[claim], "LTP was not run in both")
-    mine = kept[system]
-    low, high = ratio_ends(mine)
-    return Finding(
-        claim, SOURCES[claim],
-        f"iteration time, {CELLS[then]} ÷ {CELLS[first]}: " + "; ".join(f"{observed.with_interval(values)} {name}" for name, values in kept.items()),
-        geometric_mean(mine), f"× the time: {CELLS[then]} ÷ {CELLS[first]}", log_interval(mine), len(mine),
-        graded(max(high, 1 / low) <= LONGER if claim == HALF else high <= LONGER, geometric_mean(mine) <= MUCH),
-        f"reproduced if LTP surely takes at most {LONGER - 1:.0%} {'more or less' if claim == HALF else 'longer'}, partly if at most {MUCH - 1:.0%} longer in the mean",
-        study.paths,
-    )  # fmt: skip
-
-
-def _shares(study: Study, workers: pd.DataFrame) -> Finding:
-    mine = workers[(workers["cell"] == "gather one") & (workers["system"] == phases.lossy(study))]
-    if mine.empty or not mine["loses"].any():
-        return not_measured(SHARES, SOURCES[SHARES], "there are no messages of LTP where one worker loses")
-    shares = mine.pivot_table(index="seed", columns="loses", values="delivered")
-    values = [float(value) for value in shares[True] / shares[False]]
-    low = ratio_ends(values)[0]
-    return Finding(
-        SHARES, SOURCES[SHARES],
-        f"of the gradients of the worker that loses, ÷ of the others': {observed.with_interval(values)}",
-        geometric_mean(values), "of what is taken of the others", log_interval(values), len(values),
-        graded(low >= ALIKE, geometric_mean(values) >= NEARLY),
-        f"reproduced if surely at least {ALIKE:.0%}, partly if {NEARLY:.0%} in the mean",
-        study.paths,
-    )  # fmt: skip
+def _shares(workers: pd.DataFrame, own: str) -> pd.DataFrame:
+    """``system, own, seed, value``: what of the gradients of the worker that loses arrived ÷ of the others'."""
+    lossy = workers[workers["cell"] == "gather one"]
+    wide = lossy.pivot_table(index=["system", "seed"], columns="loses", values="delivered").reindex(
+        columns=[True, False]
+    )
+    found = (wide[True] / wide[False]).dropna().rename("value").reset_index()
+    return found.assign(own=found["system"] == own)
 
 
 def _dots(axis: Any, workers: pd.DataFrame) -> None:

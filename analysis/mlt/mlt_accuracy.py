@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +12,11 @@ import pandas as pd
 
 from testbed.core.runs.load import LoadError, Run
 from testbed.models import gradient_masks, learning
-from testbed.models.statistics import geometric_mean, interval, log_interval, ratio_ends
 from testbed.report import drawing, phases, style, trainings
-from testbed.report import observations as observed
-from testbed.report.finding import Finding, graded, not_measured, not_measured_without
 from testbed.report.study import Study
 
 ID = "mlt-accuracy"
 POSITION = 320
-PAPER = "MLT"
 TITLE = "What MLT's lost gradients cost"
 TEXT = (
     "A small model learns to read letters. Left: rounds to 90 % of the accuracy that nothing missing gives after 300 rounds, ÷ those with nothing missing, "
@@ -30,34 +25,8 @@ TEXT = (
     "a switch drops by the magnitudes of its own gradients. Grey: as published, random loss. Middle: when those that learnt there came to the accuracy. Right: in a ring a packet that is lost on the second half of its way leaves replicas apart, drawn, "
     "with 5 % of the packets of every hop missing; black, if it was run: workers that pull parameters from a server, some of which may be missing, emulated."
 )
-SELECTIVE = "Selective dropping needs no more rounds than nothing missing, up to 10 %."
-RANDOM = "Random loss of 10 % costs rounds."
-CHOSEN = "Where switches choose, what they drop by importance costs fewer rounds than as much at random, closed loop."
-LOOP = "As published, so that parameters may be missing, too, MLT costs a training no rounds, closed loop."
-FINAL = "Gradients lost up to MLT's bound of 10 % do the final model no harm where its parameters arrive, closed loop."
-DISPERSED = "What MLT does not wait for costs fewer rounds where gradients travel dispersed (a Hadamard transform), closed loop."
-SOURCES = {
-    SELECTIVE: "MLT, bounds for equal rounds: 11–18 % gradient-aware [published table]",
-    RANDOM: "MLT, rounds at random loss [published figure]; bounds for equal rounds: 0.7–3.3 % [published table]",
-    CHOSEN: "MLT, its rule for switches; ours as an experiment",
-    LOOP: "MLT, abstract: losses up to a bound do not affect the final model [published]; here by rounds to an accuracy",
-    FINAL: "MLT, abstract: losses up to a bound do not affect the final model [published]; here by its accuracy after the last round",
-    DISPERSED: "ours; the transform is OptiReduce's",
-}
-CONTROLS = {
-    SELECTIVE: "a rule that drops the packets that matter most",
-    RANDOM: "a loss that takes nothing",
-    CHOSEN: "trainings that learn alike whatever was dropped",
-    LOOP: "trainings over MLT that end at a third of the accuracy",
-    FINAL: "trainings over MLT that end five points lower",
-    DISPERSED: "trainings that learn alike, dispersed or not",
-}
-AT_RANDOM, AS_PUBLISHED = "tag=random", "tag=element-median"
+AT_RANDOM, AS_PUBLISHED, WHOLE = "tag=random", "tag=element-median", "parameters=whole"
 SHARES = (0.01, 0.05, 0.1, 0.2, 0.3)
-MOST, WITHIN = 0.1, 0.05
-HARMLESS = 0.01  # of all pictures, by which the final accuracy may be lower
-WHOLE = "parameters=whole"
-NEVER = 10.0  # times as many rounds, for what does not come to the accuracy
 RULES = {"random": gradient_masks.anywhere, "selective": gradient_masks.unimportant}
 # Rounds at 0, 2, 5 and 10 % of random loss (published figure, values read from the drawing).
 PUBLISHED = {"LSTM": (62, 71, 81, 93), "ResNet50": (47, 47, 63, 77)}
@@ -123,167 +92,20 @@ def draw(study: Study, out: Path) -> list[Path]:
         f"{drawing.count(len(one.jobs[0].hosts) - 1, 'worker')}, {drawing.setting(one)}; {drawing.count(rows['seed'].nunique(), 'seed')} (dots). "
         f"A perceptron of {task.parameters:,} numbers, {drawing.count(-(-task.bytes // gradient_masks.PACKET_BYTES), 'packet')}; holes are zeros.",
     )
-    return drawing.save(figure, pd.concat([rows, rings]), out, ID)
+    return drawing.save(figure, _marked(pd.concat([rows, rings]), phases.lossy(study)), out, ID)
 
 
-@not_measured_without(SOURCES)
-def find(study: Study) -> list[Finding]:
-    """Six findings: selective dropping up to 10 %, random loss of 10 %, and of closed loops what switches chose, MLT as published, its final
-    accuracy with whole parameters, and dispersal."""
-    rows = _table(study)
-    kept = {
-        (rule, share): [_ended(v) for v in mine["ratio"]]
-        for (rule, share), mine in rows[rows["training"].isin(RULES)].groupby(["training", "missing"])
-    }
-    emulated = rows[~rows["training"].isin(RULES)]
-    return [
-        _selective(study, kept),
-        _random(study, kept),
-        _chosen(study, emulated),
-        _loop(study, emulated),
-        _final(study, emulated),
-        _dispersed(study, emulated),
-    ]
-
-
-def _ended(ratio: float) -> float:
-    return float(ratio) if isfinite(ratio) else NEVER
-
-
-Kept = dict[tuple[Any, Any], list[float]]  # ratios by rule and share
-
-
-def _selective(study: Study, kept: Kept) -> Finding:
-    small = {share: kept["selective", share] for share in SHARES if share <= MOST}
-    worst = max(small, key=lambda share: geometric_mean(small[share]))
-    return Finding(
-        SELECTIVE, SOURCES[SELECTIVE],
-        "rounds ÷ those with nothing missing: " + _format_kept(kept, "selective"),
-        geometric_mean(small[worst]), f"× the rounds, {worst:.0%} missing", log_interval(small[worst]), len(small[worst]),
-        graded(
-            all(ratio_ends(values)[1] <= 1 + WITHIN for values in small.values()),
-            all(geometric_mean(values) <= 1 + WITHIN for values in small.values()),
-        ),
-        f"reproduced if surely at most {WITHIN:.0%} more at every share up to {MOST:.0%}, partly if in the mean",
-        study.paths,
+def _marked(rows: pd.DataFrame, own: str) -> pd.DataFrame:
+    """With what claims ask for: a training's name without what makes it another one of the same (``plain``, ``variant``), whether it is
+    MLT as it is by default over links that lose (``own``), or that with parameters that arrive (``whole_parameters``)."""
+    names = rows["training"].astype(str)
+    variants = {f",{AT_RANDOM}": "random", f",{AS_PUBLISHED}": "published", trainings.DISPERSED: "dispersed"}
+    ends = [next((end for end in variants if name.endswith(end)), "") for name in names]
+    switch = rows["switch"].fillna(value=False).astype(bool)
+    return rows.assign(
+        switch=switch, plain=[name.removesuffix(end) for name, end in zip(names, ends, strict=True)],
+        variant=[variants.get(end, "usual") for end in ends], own=~switch & (names == own), whole_parameters=~switch & names.str.endswith(f":{WHOLE}"),
     )  # fmt: skip
-
-
-def _random(study: Study, kept: Kept) -> Finding:
-    mine = kept["random", MOST]
-    return Finding(
-        RANDOM, SOURCES[RANDOM],
-        "rounds ÷ those with nothing missing: " + _format_kept(kept, "random"),
-        geometric_mean(mine), f"× the rounds, {MOST:.0%} missing", log_interval(mine), len(mine),
-        graded(ratio_ends(mine)[0] > 1 + WITHIN, geometric_mean(mine) > 1 + WITHIN),
-        f"reproduced if surely more than {WITHIN:.0%} more, partly if in the mean",
-        study.paths,
-    )  # fmt: skip
-
-
-def _chosen(study: Study, rows: pd.DataFrame) -> Finding:
-    """Of each pair of trainings behind a switch that differ in who may be dropped: rounds at random ÷ rounds by importance, a ratio a seed."""
-    chose = rows[rows["switch"]]
-    pairs = [(more, less, values) for less, more, values in _pairs(chose, f",{AT_RANDOM}")]
-    if not pairs:
-        return not_measured(CHOSEN, SOURCES[CHOSEN], "no switch chose")
-    published = [(more, less, values) for less, more, values in _pairs(chose, f",{AS_PUBLISHED}")]
-    beside = f"; by published tags, of which hardly any may be dropped, ÷ by importance: {_format_pairs(published)}"
-    return _compared(study, CHOSEN, "rounds at random ÷ by importance: ", pairs, beside if published else "")
-
-
-def _dispersed(study: Study, rows: pd.DataFrame) -> Finding:
-    """Of each pair that differ in that alone: rounds ÷ rounds with gradients dispersed, a ratio a seed."""
-    pairs = _pairs(rows, trainings.DISPERSED)
-    if not pairs:
-        return not_measured(DISPERSED, SOURCES[DISPERSED], "no training dispersed its gradients")
-    inverse = [(plain, mixed, [1 / value for value in values]) for plain, mixed, values in pairs]
-    return _compared(study, DISPERSED, "rounds as they are ÷ dispersed: ", inverse)
-
-
-Pair = tuple[float, float, list[float]]  # what is missing of the two, and their rounds ÷ each other, by seed
-
-
-def _pairs(rows: pd.DataFrame, behind: str) -> list[Pair]:
-    """Of each training and that with ``behind`` behind its name: the rounds of this ÷ of that."""
-    pairs = []
-    for name, mine in rows.groupby("training", sort=False):
-        other = rows[rows["training"] == f"{name}{behind}"].set_index("seed")
-        own = mine.set_index("seed")
-        if seeds := sorted(set(own.index) & set(other.index)):
-            values = [_ended(other.loc[seed, "ratio"]) / _ended(own.loc[seed, "ratio"]) for seed in seeds]
-            pairs.append((float(own["missing"].mean()), float(other["missing"].mean()), values))
-    return pairs
-
-
-def _format_pairs(pairs: list[Pair]) -> str:
-    return "; ".join(
-        f"{observed.with_interval(found)} with {one:.1%} and {other:.1%} missing" for one, other, found in pairs
-    )
-
-
-def _compared(study: Study, claim: str, says: str, pairs: list[Pair], beside: str = "") -> Finding:
-    """Judged where most is missing."""
-    first, _, values = max(pairs, key=lambda pair: pair[1])
-    return Finding(
-        claim, SOURCES[claim],
-        says + _format_pairs(pairs) + beside,
-        geometric_mean(values), f"× the rounds, {first:.0%} missing", log_interval(values), len(values),
-        graded(ratio_ends(values)[0] > 1, geometric_mean(values) > 1),
-        "reproduced if surely more where most is missing, partly if in the mean",
-        study.paths,
-    )  # fmt: skip
-
-
-def _loop(study: Study, rows: pd.DataFrame) -> Finding:
-    """Of MLT with its transport's own defaults, over links that lose."""
-    mine = rows[~rows["switch"].astype(bool) & (rows["training"] == phases.lossy(study))]
-    if mine.empty:
-        return not_measured(LOOP, SOURCES[LOOP], "MLT as published was not run beside a training that loses nothing")
-    values = [_ended(ratio) for ratio in mine["ratio"]]
-    never = int(mine["ratio"].isna().sum())
-    return Finding(
-        LOOP, SOURCES[LOOP],
-        f"rounds ÷ those with nothing missing: {observed.with_interval(values)} with {mine['missing'].mean():.1%} of the gradients missing; "
-        f"{never} of {drawing.count(len(values), 'seed')} never came to the accuracy",
-        geometric_mean(values), f"× the rounds ({NEVER:g} for never)", log_interval(values), len(values),
-        graded(ratio_ends(values)[1] <= 1 + WITHIN, geometric_mean(values) <= 1 + WITHIN),
-        f"reproduced if surely at most {WITHIN:.0%} more, partly if in the mean",
-        study.paths,
-    )  # fmt: skip
-
-
-def _final(study: Study, rows: pd.DataFrame) -> Finding:
-    """By the accuracy after the last round, over links that lose; of each training whose parameters arrive in the words, judged by MLT's own bound."""
-    given = rows[~rows["switch"].astype(bool) & rows["training"].str.contains(WHOLE)]
-    mine = given[given["training"].str.endswith(f":{WHOLE}")]
-    if mine.empty:
-        return not_measured(
-            FINAL, SOURCES[FINAL], "MLT whose parameters arrive was not run beside a training that loses nothing"
-        )
-    changes = list(mine["change"])
-    ends = interval(changes)
-    return Finding(
-        FINAL, SOURCES[FINAL],
-        "points of final accuracy: " + "; ".join(
-            f"{_points(list(part['change']))} with {part['missing'].mean():.1%} missing ({name})" for name, part in given.groupby("training", sort=False)
-        ),
-        100 * float(np.mean(changes)), "points", ends and (100 * ends[0], 100 * ends[1]), len(changes),
-        graded(ends is not None and ends[0] >= -HARMLESS, float(np.mean(changes)) >= -HARMLESS),
-        f"reproduced if surely at most {100 * HARMLESS:g} point lower, partly if in the mean",
-        study.paths,
-    )  # fmt: skip
-
-
-def _points(changes: list[float]) -> str:
-    ends = interval(changes)
-    return f"{100 * np.mean(changes):+.1f}" + (f" ({100 * ends[0]:+.1f} to {100 * ends[1]:+.1f})" if ends else "")
-
-
-def _format_kept(kept: Kept, rule: str) -> str:
-    return "; ".join(
-        f"{observed.with_interval(values)} with {share:.0%}" for (name, share), values in kept.items() if name == rule
-    )
 
 
 def _times(axis: Any, rows: pd.DataFrame) -> None:

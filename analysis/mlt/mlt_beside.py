@@ -7,28 +7,17 @@ from pathlib import Path
 import pandas as pd
 
 from testbed.core.runs.load import LoadError, Run
-from testbed.models.statistics import geometric_mean, log_interval
 from testbed.report import drawing, style
-from testbed.report import observations as observed
-from testbed.report.coexistence import FAIR, HALF, shares
-from testbed.report.finding import Finding, graded, not_measured, not_measured_without
+from testbed.report.coexistence import FAIR, shares
 from testbed.report.study import Study
 
 ID = "mlt-beside"
 POSITION = 360
-PAPER = "MLT"
 TITLE = "MLT beside TCP: one queue, or classes of its own"
 TEXT = (
     "One job sends by MLT, the other by TCP, a message after the other, as fast as they go. Bars: what each gets of the link, means; dots are seeds. In one queue MLT slows down for "
     "the delay that TCP makes; in classes of its own, which are served first, TCP has what is left."
 )
-SHARED = "In one queue with TCP, MLT keeps half of its fair share."
-OWN = "Beside MLT in classes of its own, TCP keeps half of its fair share."
-SOURCE = "ours: the paper gives MLT classes of its own"
-CONTROLS = {
-    SHARED: "a TCP that gets ten times as much as MLT",
-    OWN: "an MLT that gets ten times as much as TCP",
-}
 
 
 def draw(study: Study, out: Path) -> list[Path]:
@@ -54,32 +43,6 @@ def draw(study: Study, out: Path) -> list[Path]:
         figure, f"{drawing.setting(one)}; {drawing.count(rows['seed'].nunique(), 'seed')} (dots). Dashed: half."
     )
     return drawing.save(figure, rows, out, ID)
-
-
-@not_measured_without(dict.fromkeys(CONTROLS, SOURCE))
-def find(study: Study) -> list[Finding]:
-    """What each keeps where it is the weaker one."""
-    rows = _table(study)
-    return [
-        _keeps(study, rows[~rows["own"]], SHARED, "mlt_share"),
-        _keeps(study, rows[rows["own"]], OWN, "other_share"),
-    ]
-
-
-def _keeps(study: Study, rows: pd.DataFrame, claim: str, column: str) -> Finding:
-    if rows.empty:
-        return not_measured(claim, SOURCE, "it was not run so")
-    kept = {
-        str(system): [float(value) / FAIR for value in cell[column]]
-        for system, cell in rows.groupby("system", sort=False)
-    }
-    least = min(kept, key=lambda system: geometric_mean(kept[system]))
-    fine = [min(values) >= HALF for values in kept.values()]
-    return Finding(
-        claim, SOURCE, "its share ÷ half of the link: " + "; ".join(f"{observed.with_interval(values)} beside {system}" if column == "mlt_share" else f"{observed.with_interval(values)} {system}" for system, values in kept.items()),
-        geometric_mean(kept[least]), f"of its fair share, the least: {least}", log_interval(kept[least]), len(kept[least]),
-        graded(all(fine), any(fine)), f"reproduced if every TCP and seed gets at least {HALF:.0%} of half the link, partly if one TCP does", study.paths,
-    )  # fmt: skip
 
 
 def _table(study: Study) -> pd.DataFrame:

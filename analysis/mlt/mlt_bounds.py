@@ -12,34 +12,18 @@ import pandas as pd
 
 from testbed.core.runs.load import LoadError
 from testbed.models import gradient_masks, learning
-from testbed.models.statistics import geometric_mean, log_interval, ratio_ends
+from testbed.models.statistics import geometric_mean
 from testbed.report import drawing, style, trainings
-from testbed.report import observations as observed
-from testbed.report.finding import Finding, graded, not_measured_without
 from testbed.report.study import Study
 
 ID = "mlt-bounds"
 POSITION = 310
-PAPER = "MLT"
 TITLE = "How much may be missing, by what it is"
 TEXT = (
     "Rounds to 90 % of the accuracy that nothing missing gives after 300 rounds, ÷ those with nothing missing, over the share that is missing of the packets "
     "named. Left: of all packets, drawn from all or from the half that matters least; middle: of a third by magnitude; right: of a layer (the last has 6 % of the numbers). "
     "Grey bands: where the paper's bounds for equal rounds lie. A bound is the largest share up to which rounds stay within 5 % in the mean of the seeds."
 )
-AWARE = "Of what matters least more may be missing than at random."
-MAGNITUDE = "Of small gradients more may be missing than of large ones."
-LAYERS = "Of front layers more may be missing than of back layers."
-SOURCES = {
-    AWARE: "MLT, bounds for equal rounds: 11–18 % gradient-aware, 0.7–3.3 % random [published table]",
-    MAGNITUDE: "MLT: small more than 20 %, large 0.4 %; DLCP as two readers have it: 1.6 % and 0.1 %",
-    LAYERS: "MLT: front more than 5 %, back 0.3 %; DLCP as two readers have it: 1.1 % and 0.4 %",
-}
-CONTROLS = {
-    AWARE: "rules that are told apart by name alone; a gain that not every seed has",
-    MAGNITUDE: "rules that are told apart by name alone; a gain that not every seed has",
-    LAYERS: "rules that are told apart by name alone; a gain that not every seed has",
-}
 SHARES = (0.01, 0.03, 0.1, 0.3)
 WITHIN = 0.05
 NEVER = 10.0  # × the rounds: what never comes there
@@ -105,42 +89,6 @@ def draw(study: Study, out: Path) -> list[Path]:
         f"{drawing.count(-(-task.bytes // gradient_masks.PACKET_BYTES), 'packet')}; holes are zeros. In the emulated network ({drawing.setting(one)}) MLT leaves {sum(lost) / len(lost):.1%} missing.",
     )
     return drawing.save(figure, rows, out, ID)
-
-
-@not_measured_without(SOURCES)
-def find(study: Study) -> list[Finding]:
-    """Three findings, each the bounds of two parts."""
-    rows = _table(study)
-    return [
-        _more(study, rows, claim, more, less)
-        for claim, more, less in (
-            (AWARE, "what matters least", "random"),
-            (MAGNITUDE, "smallest third", "largest third"),
-            (LAYERS, "first layer", "last layer"),
-        )
-    ]
-
-
-def _more(study: Study, rows: pd.DataFrame, claim: str, more: str, less: str) -> Finding:
-    high, low = _bound(rows, more), _bound(rows, less)
-    costs = {part: _ratios(rows, part, SHARES[-1]) for part in (more, less)}
-    by_seed = rows[rows["missing"] == SHARES[-1]].pivot_table(index="seed", columns="part", values="ratio")
-    dearer = [float(ratio) for ratio in by_seed[less] / by_seed[more]]
-    # That rounds stay within 5 % few seeds seldom say for sure, not even of 1 % missing; that they do not, they can.
-    beyond = any(ratio_ends(_ratios(rows, less, share))[0] > 1 + WITHIN for share in SHARES if share <= high)
-    low_end, _ = ratio_ends(dearer)
-    return Finding(
-        claim, SOURCES[claim],
-        f"bound {_format_bound(high)} ({more}), {_format_bound(low)} ({less}); with {SHARES[-1]:.0%} missing "
-        + ", ".join(f"{observed.with_interval(values)}× the rounds ({part})" for part, values in costs.items())
-        + f", {less} ÷ {more} {observed.with_interval(dearer)}",
-        geometric_mean(dearer), f"× the rounds with {SHARES[-1]:.0%} missing: {less} ÷ {more}", log_interval(dearer), len(dearer),
-        graded(beyond and low_end > 1 + WITHIN, low_end > 1),
-        f"reproduced if at a share within the bound of ‘{more}’ ‘{less}’ surely costs more than {WITHIN:.0%} more rounds, "
-        f"and with {SHARES[-1]:.0%} missing surely more than {WITHIN:.0%} more than ‘{more}’; "
-        f"partly if with {SHARES[-1]:.0%} missing surely more",
-        study.paths,
-    )  # fmt: skip
 
 
 def _bound(rows: pd.DataFrame, part: str) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,39 +10,18 @@ import pandas as pd
 from testbed import transports
 from testbed.core import system_text
 from testbed.core.runs.load import LoadError, Run
-from testbed.models.statistics import geometric_mean, log_interval, pairs, ratio_ends
+from testbed.models.statistics import geometric_mean
 from testbed.report import drawing, phases, style
-from testbed.report import observations as observed
-from testbed.report.finding import Finding, graded, no_difference, not_measured, not_measured_without
 from testbed.report.study import Study
 
 ID = "mlt-components"
 POSITION = 270
-PAPER = "MLT"
 TITLE = "What each part of MLT gains"
 TEXT = (
     "Speed of an iteration beside that of TCP with partitions and priorities as BytePS has them; a panel for each least timeout of the kernel, dots are "
     "seeds; to the right, if it was run, switches that mark and drop from less on. A: a share of a message may be missing; B: bands by layer, and switches that drop what is not important; C: every path in turn, for TCP by routers; none of them: MLT's rate alone, all of it by one path and in one band; hashed: addresses that routers hash, as they do random ports; a share sent: of each gradient as much as MLT has to deliver, and all parameters, of which MLT may go without as much unless they arrive whole; apart: control has a band of its own, which without B it has not; by marks: with DLCP's rate; published tags: by the median of single numbers, by which 98 % of the packets count as important; DLCP: with its rate by marks. Grey: as "
     "published (PyTorch, 64 GPUs, VGG16). Behind a bar: the share of the gradients that arrived, and of all packets what queues dropped."
 )
-ORDER = "Each part adds to the speed: A, A+B, C, C+B, A+B+C in this order."
-WHOLE = "All of MLT is faster than BytePS."
-SPRAYED = (
-    "With every path in turn for both and nothing missing MLT is faster than TCP, which has to put packets in order."
-)
-DROPS = "Where queues are short it is a gain that switches drop what is not important."
-SOURCES = {
-    ORDER: "MLT, components [published figure]",
-    WHOLE: "MLT, components [published figure]: 394 against 232 images/s, VGG16",
-    SPRAYED: "ours; MLT, abstract [published]: updates may come in any order",
-    DROPS: "MLT, its rule for switches; ours as an experiment",
-}
-CONTROLS = {
-    ORDER: "parts that gain the other way round",
-    WHOLE: "an MLT that takes as long as TCP",
-    SPRAYED: "an MLT that takes as long as TCP",
-    DROPS: "switches that gain nothing by it",
-}
 SPRAYED_TCP = "TCP, C"
 SHARE, SPRAYED_SHARE = "TCP, a share sent", "TCP, C, a share sent"
 UNMARKED = "BytePS, CUBIC"
@@ -73,15 +51,7 @@ PARTS = (
     TAGGED,
     OLDER,
 )
-BESIDE = {
-    HASHED: "over addresses that routers hash",
-    KEPT: "with whole parameters",
-    TAGGED: "with packets tagged as published",
-    OLDER: "DLCP, its form before",
-}
-SHARES = {SHARE: "over TCP that sends only the share", SPRAYED_SHARE: "over the same by every path"}
 LITTLE = 5e-4  # is not told
-SAME = 1e-6  # of an iteration: what is written of times is rounded
 # Images/s of VGG16 (published figure, values read from the drawing); B alone is not among them.
 PUBLISHED = {"BytePS": 232, "A": 305, "A+B": 325, "C": 358, "C+B": 372, "A+B+C": 394}
 
@@ -109,150 +79,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     return drawing.save(figure, rows, out, ID)
 
 
-@not_measured_without(SOURCES)
-def find(study: Study) -> list[Finding]:
-    """The order of the parts, all of them against TCP, every path against TCP's, and what drops gain where queues are short."""
-    rows = _table(study)
-    shallow, rows = rows[rows["shallow"]], rows[~rows["shallow"]]
-    speeds = {float(str(rto)): _speeds(mine) for rto, mine in rows.groupby("rto_ms", sort=False)}
-    return [
-        _order(study, rows, speeds), _whole(study, rows, speeds), _sprayed(study, rows, speeds), _drops(study, shallow),
-    ]  # fmt: skip
-
-
 Speeds = dict[str, dict[int, float]]  # by part and seed, ÷ the baseline of that seed
-
-
-def _order(study: Study, rows: pd.DataFrame, speeds: dict[float, Speeds]) -> Finding:
-    parts = [part for part in PUBLISHED if part != "BytePS"]
-    steps = {
-        (rto, before, after): ratios
-        for rto, mine in speeds.items()
-        for before, after in pairwise(parts)
-        if (ratios := _ratios(mine, after, before))
-    }
-    if len(steps) < len(speeds) * (len(parts) - 1):
-        return not_measured(ORDER, SOURCES[ORDER], "not every part was run alone")
-    means = [geometric_mean(ratios) for ratios in steps.values()]
-    least = min(steps, key=lambda step: geometric_mean(steps[step]))
-    return Finding(
-        ORDER, SOURCES[ORDER],
-        "speed ÷ TCP's: " + "; ".join(
-            f"{observed.with_interval(list(values.values()))} {part} (least timeout {rto:g} ms)"
-            for rto, mine in speeds.items() for part, values in sorted(mine.items(), key=lambda of: geometric_mean(list(of[1].values())))
-        )
-        + _same(rows, [part for part in PARTS if part not in BASES]),
-        min(means), f"× from {least[1]} to {least[2]}, the smallest step, {least[0]:g} ms", log_interval(steps[least]), len(steps[least]),
-        graded(all(ratio_ends(ratios)[0] > 1 for ratios in steps.values()), all(mean > 1 for mean in means)),
-        "reproduced if each step is surely a gain at every least timeout, partly if in the mean",
-        study.paths,
-    )  # fmt: skip
-
-
-def _whole(study: Study, rows: pd.DataFrame, speeds: dict[float, Speeds]) -> Finding:
-    gains = {rto: list(mine["A+B+C"].values()) for rto, mine in speeds.items() if "A+B+C" in mine}
-    if not gains:
-        return not_measured(WHOLE, SOURCES[WHOLE], "all of MLT was not run beside TCP")
-    least = min(gains, key=lambda rto: geometric_mean(gains[rto]))
-    ends = [ratio_ends(ratios)[0] > 1 for ratios in gains.values()]
-    return Finding(
-        WHOLE, SOURCES[WHOLE],
-        "speed ÷ TCP's: " + "; ".join(f"{observed.with_interval(ratios)} (least timeout {rto:g} ms)" for rto, ratios in gains.items())
-        + "".join(
-            f"; {said} {observed.with_interval(list(mine[part].values()))} ({rto:g} ms)"
-            for part, said in BESIDE.items() for rto, mine in speeds.items() if part in mine
-        )
-        + _over_shares(speeds)
-        + f"; published: {PUBLISHED['A+B+C'] / PUBLISHED['BytePS']:.2f}"
-        + _same(rows, ["A+B+C"]),
-        geometric_mean(gains[least]), f"× as fast, least timeout {least:g} ms", log_interval(gains[least]), len(gains[least]),
-        graded(all(ends), any(ends)),
-        "reproduced if surely faster at every least timeout, partly if at one",
-        study.paths,
-    )  # fmt: skip
-
-
-def _sprayed(study: Study, rows: pd.DataFrame, speeds: dict[float, Speeds]) -> Finding:
-    gains = {rto: ratios for rto, mine in speeds.items() if (ratios := _ratios(mine, "C+B", SPRAYED_TCP))}
-    if not gains:
-        return not_measured(SPRAYED, SOURCES[SPRAYED], "TCP was not sprayed, or MLT not run with nothing missing")
-    missing = {rto: ratios for rto, mine in speeds.items() if (ratios := _ratios(mine, "A+B+C", SPRAYED_TCP))}
-    least = min(gains, key=lambda rto: geometric_mean(gains[rto]))
-    own = {rto: list(mine[SPRAYED_TCP].values()) for rto, mine in speeds.items() if SPRAYED_TCP in mine}
-    alone = {
-        (said, rto): ratios
-        for said, by, base in (("with bands, C+B ÷ B", "C+B", "B"), ("in one band, C ÷ none", "C", BARE))
-        for rto, mine in speeds.items()
-        if (ratios := _ratios(mine, by, base))
-    }
-    late = rows.loc[rows["part"] == SPRAYED_TCP, "reordered"]
-    return Finding(
-        SPRAYED, SOURCES[SPRAYED],
-        "speed ÷ that of TCP over every path: " + "; ".join(f"{observed.with_interval(ratios)} (least timeout {rto:g} ms)" for rto, ratios in gains.items())
-        + "; where a tenth may be missing: " + "; ".join(f"{observed.with_interval(ratios)} ({rto:g} ms)" for rto, ratios in missing.items())
-        + "; TCP gains by it: " + "; ".join(f"{observed.with_interval(ratios)}× ({rto:g} ms)" for rto, ratios in own.items())
-        + f"; its senders noticed {late.mean():.0f} packets a run out of order"
-        + "".join(f"; C alone, where nothing may be missing ({said}): {_format_ratios(ratios)} ({rto:g} ms)" for (said, rto), ratios in alone.items())
-        + _same(rows, ["C+B", "A+B+C"]),
-        geometric_mean(gains[least]), f"× as fast as TCP over every path, least timeout {least:g} ms", log_interval(gains[least]), len(gains[least]),
-        graded(all(ratio_ends(ratios)[0] > 1 for ratios in gains.values()), any(ratio_ends(ratios)[0] > 1 for ratios in gains.values()), alike=all(no_difference(ratio_ends(ratios)) for ratios in gains.values())),
-        "reproduced if surely faster at every least timeout, partly if at one",
-        study.paths,
-    )  # fmt: skip
-
-
-def _drops(study: Study, rows: pd.DataFrame) -> Finding:
-    """Of bounded loss over bands by one path, as what queues gain by dropping shows without other paths: with drops ÷ without."""
-    mine = _speeds(rows) if "BytePS" in set(rows["part"]) else {}
-    gains = _ratios(mine, "A+B", UNDROPPED)
-    if not gains:
-        return not_measured(DROPS, SOURCES[DROPS], "switches with short queues were not run with and without drops")
-    beside = {part: _ratios(mine, part, UNDROPPED) for part in (TAGGED_B, RANDOM_B)}
-    lost = rows.groupby("part")["dropped"].mean()
-    return Finding(
-        DROPS, SOURCES[DROPS],
-        f"speed with drops ÷ without: {observed.with_interval(gains)}, {lost['A+B']:.1%} of all packets dropped"
-        + "".join(f"; {observed.with_interval(ratios)} {part}, {lost[part]:.1%}" for part, ratios in beside.items() if ratios)
-        + "; ÷ TCP's: " + ", ".join(f"{observed.with_interval(list(values.values()))} {part}" for part, values in mine.items()),
-        geometric_mean(gains), "× as fast as without", log_interval(gains), len(gains),
-        graded(ratio_ends(gains)[0] > 1, geometric_mean(gains) > 1.001, alike=no_difference(ratio_ends(gains))),
-        "reproduced if surely faster, partly if in the mean", study.paths,
-    )  # fmt: skip
-
-
-def _ratios(mine: Speeds, part: str, base: str) -> list[float]:
-    """How much faster a part is than another, a ratio a seed; none if one of them was not run."""
-    return [speed / other for speed, other in pairs(mine.get(part, {}), mine.get(base, {}))]
-
-
-def _over_shares(speeds: dict[float, Speeds]) -> str:
-    """What may miss a share of each gradient, beside TCP that sends no more than has to arrive."""
-    text = ""
-    for base, said in SHARES.items():
-        told = [
-            f"{observed.with_interval(ratios)} {part} ({rto:g} ms)"
-            for part in ("A", "A+B", "A+B+C", KEPT)
-            for rto, mine in speeds.items()
-            if (ratios := _ratios(mine, part, base))
-        ]
-        text += f"; {said}: {', '.join(told)}" if told else ""
-    return text
-
-
-def _format_ratios(ratios: list[float]) -> str:
-    low, high = ratio_ends(ratios)
-    return f"{observed.with_interval(ratios)}×" + (", cannot tell" if low <= 1 <= high else "")
-
-
-def _same(rows: pd.DataFrame, parts: list[str]) -> str:
-    """Which parts take as long whatever the seed: an interval of their ratios says how far the other one varies."""
-
-    def alike(part: str) -> bool:
-        by = rows[rows["part"] == part].groupby("rto_ms")["iteration_s"]
-        return bool((by.count() > 1).all() and (by.max() - by.min() <= SAME * by.mean()).all())
-
-    found = [part for part in parts if part in set(rows["part"]) and alike(part)]
-    return "; the same in every seed, so that the interval is the baseline's: " + "; ".join(found) if found else ""
 
 
 def _speeds(rows: pd.DataFrame) -> Speeds:

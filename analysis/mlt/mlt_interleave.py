@@ -10,25 +10,16 @@ from testbed.core import system_text
 from testbed.core.runs import measured
 from testbed.core.runs.load import Experiment, LoadError, Run
 from testbed.core.runs.plan import JobPlan
-from testbed.models.statistics import geometric_mean, log_interval, ratio_ends
 from testbed.report import drawing, style
-from testbed.report import observations as observed
-from testbed.report.finding import Finding, graded, no_difference, not_measured, not_measured_without
 from testbed.report.study import Study
 
 ID = "mlt-interleave"
 POSITION = 350
-PAPER = "MLT"
 TITLE = "MLTCP's idea under LTP and MLT: do two jobs interleave?"
 TEXT = (
     "A mean iteration of two jobs on one link ÷ that of each alone (the ideal, where that was not run), over the iterations; pale lines are seeds. With F a transport goes by what of its round is delivered, as "
     "MLTCP by what of its iteration is sent: MLT adds F times as much to its rate, LTP probes F times as strongly."
 )
-GAINS = "Where F scales what its rate grows by, two jobs under {} interleave by themselves."
-KINDS = {"mlt": GAINS.format("MLT"), "ltp": GAINS.format("LTP")}
-SOURCE = "ours; MLTCP has F in TCP's window [published]"
-SOURCES = dict.fromkeys(KINDS.values(), SOURCE)
-CONTROLS = dict.fromkeys(KINDS.values(), "iterations that take as long with F as without")
 SETTLED, CLOSE = 5, 1.05  # from that iteration on; times as long as alone
 
 
@@ -53,32 +44,6 @@ def draw(study: Study, out: Path) -> list[Path]:
     )
     drawing.caption(figure, f"{drawing.setting(study.runs[0])}; {drawing.count(rows['seed'].nunique(), 'seed')} (pale)")
     return drawing.save(figure, rows, out, ID)
-
-
-@not_measured_without(dict.fromkeys(KINDS.values(), SOURCE))
-def find(study: Study) -> list[Finding]:
-    """One finding for each transport."""
-    rows = _table(study)
-    return [_gain(study, rows, kind, claim) for kind, claim in KINDS.items()]
-
-
-def _gain(study: Study, rows: pd.DataFrame, kind: str, claim: str) -> Finding:
-    mine = rows[rows["kind"] == kind]
-    last = mine[mine["iteration"] >= SETTLED]
-    ends = {bool(by_f): one.groupby("seed")["ratio"].mean() for by_f, one in last.groupby("by_f")}
-    if ends.keys() != {False, True}:
-        return not_measured(claim, SOURCE, f"{kind} was not run both with F and without")
-    both = ends[True].index.intersection(ends[False].index)
-    ratios = (ends[False][both] / ends[True][both]).tolist()
-    at = ends[True][both].tolist()
-    low, high = ratio_ends(ratios)
-    return Finding(
-        claim, SOURCE,
-        f"an iteration takes {observed.with_interval(at)} times as long as alone with F, {observed.with_interval(ends[False][both].tolist())} without, from iteration {SETTLED} on",
-        geometric_mean(ratios), "× as fast with F", log_interval(ratios), len(ratios),
-        graded(low > 1 and ratio_ends(at)[1] <= CLOSE, low > 1, alike=no_difference((low, high))),
-        f"reproduced if surely faster with F, and surely within {CLOSE - 1:.0%} of its time alone, partly if surely faster", study.paths,
-    )  # fmt: skip
 
 
 def _table(study: Study) -> pd.DataFrame:

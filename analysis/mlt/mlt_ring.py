@@ -2,40 +2,23 @@
 
 from __future__ import annotations
 
-from math import isfinite
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from testbed.core import system_text
 from testbed.core.runs.load import LoadError, Run
-from testbed.models.statistics import geometric_mean, log_interval, ratio_ends
 from testbed.report import drawing, style, trainings
-from testbed.report import observations as observed
-from testbed.report.finding import Finding, graded, not_measured, not_measured_without
 from testbed.report.study import Study
 
 ID = "mlt-ring"
 POSITION = 340
-PAPER = "MLT"
 TITLE = "Learning in a ring that loses"
 TEXT = (
     "Four replicas of a small model train over the emulated network, closed loop, their gradients summed up in a ring whose links lose packets. Left: accuracy "
     "of the first, by round. Middle: how far apart replicas are. Right: when the first was at 90 % of the last accuracy with nothing missing (dots: seeds)."
 )
-ROUNDS = "In a ring, too, what MLT lets be missing costs a training no rounds, closed loop."
-TOGETHER = (
-    "Replicas that take the same parameters once in ten rounds come sooner to the accuracy than those that never do."
-)
-SOURCES = {
-    ROUNDS: "MLT, abstract: losses up to a bound do not affect the final model, of collectives, too [published]",
-    TOGETHER: "ours; MLT and DLCP let replicas diverge",
-}
-CONTROLS = {
-    ROUNDS: "trainings over MLT that end at a third of the accuracy",
-    TOGETHER: "trainings that learn alike whatever they copy",
-}
-WITHIN, NEVER = 0.05, 10.0  # as in `mlt_accuracy`
 
 
 def draw(study: Study, out: Path) -> list[Path]:
@@ -76,52 +59,6 @@ def draw(study: Study, out: Path) -> list[Path]:
     return drawing.save(figure, rows, out, ID)
 
 
-@not_measured_without(SOURCES)
-def find(study: Study) -> list[Finding]:
-    """The rounds that losses cost, and what it gives to take the same parameters now and then."""
-    rows = _table(study).drop_duplicates(["system", "seed"])
-    return [_rounds(study, rows), _together(study, rows)]
-
-
-def _rounds(study: Study, rows: pd.DataFrame) -> Finding:
-    published = rows[(rows["missing"] > 0) & ~rows["system"].str.contains("resync|whole")]
-    if published.empty:
-        return not_measured(ROUNDS, SOURCES[ROUNDS], "MLT as published lost nothing")
-    values = [_ended(ratio) for ratio in published["ratio"]]
-    return Finding(
-        ROUNDS, SOURCES[ROUNDS],
-        "rounds ÷ those with nothing missing: " + "; ".join(
-            f"{observed.with_interval([_ended(ratio) for ratio in mine['ratio']])} {name}, {mine['missing'].mean():.1%} missing, {mine['replica_divergence'].mean():.0%} apart"
-            + (f", {mine['ratio'].isna().sum()} of {len(mine)} never there" if mine["ratio"].isna().any() else "")
-            for name, mine in rows[rows["missing"] > 0].groupby("system", sort=False)
-        ),
-        geometric_mean(values), f"× the rounds as published ({NEVER:g} for never)", log_interval(values), len(values),
-        graded(ratio_ends(values)[1] <= 1 + WITHIN, geometric_mean(values) <= 1 + WITHIN),
-        f"reproduced if surely at most {WITHIN:.0%} more, partly if in the mean",
-        study.paths,
-    )  # fmt: skip
-
-
-def _together(study: Study, rows: pd.DataFrame) -> Finding:
-    copied = rows[rows["system"].str.contains("resync")].set_index("seed")["ratio"]
-    never = rows[(rows["missing"] > 0) & ~rows["system"].str.contains("resync|whole")].set_index("seed")["ratio"]
-    values = [_ended(never[seed]) / _ended(copied[seed]) for seed in sorted(set(copied.index) & set(never.index))]
-    if not values:
-        return not_measured(TOGETHER, SOURCES[TOGETHER], "MLT was not run with and without resync")
-    return Finding(
-        TOGETHER, SOURCES[TOGETHER],
-        f"rounds of replicas that stay apart ÷ of those that do not: {observed.with_interval(values)}",
-        geometric_mean(values), "× the rounds where replicas stay apart", log_interval(values), len(values),
-        graded(ratio_ends(values)[0] > 1, geometric_mean(values) > 1),
-        "reproduced if surely more, partly if in the mean",
-        study.paths,
-    )  # fmt: skip
-
-
-def _ended(ratio: float) -> float:
-    return float(ratio) if isfinite(ratio) else NEVER
-
-
 def _table(study: Study) -> pd.DataFrame:
     """``system, role, seed, round, accuracy``, and of the whole training ``missing, rounds, ratio, time_s, replica_divergence``; raises `LoadError` where nothing fits."""
     runs = [run for run in study.runs if trainings.model(run)]
@@ -132,14 +69,29 @@ def _table(study: Study) -> pd.DataFrame:
     found = [_rows(run, curve, whole[run.seed]) for run, curve in zip(runs, curves, strict=True) if run.seed in whole]
     if len({(run.system) for run in runs}) < 2 or not found:
         raise LoadError(f"{ID}: there are no trainings over MLT beside others; run experiments/{ID}.toml")
-    return pd.concat(found, ignore_index=True)
+    every = pd.concat(found, ignore_index=True)
+    return every.assign(first=every["round"] == every["round"].min())
 
 
 def _rows(run: Run, curve: pd.DataFrame, whole: np.ndarray) -> pd.DataFrame:
     limit = trainings.NEAR * float(trainings.accuracy(whole)[-1])
     rounds = trainings.reached(curve["accuracy"].to_numpy(), limit)
     return curve[["round", "accuracy"]].assign(
-        system=run.system, role=run.role, seed=run.seed, missing=float(curve["missing"].mean()), rounds=rounds,
+        system=run.system, variant=_variant(run), role=run.role, seed=run.seed, missing=float(curve["missing"].mean()), rounds=rounds,
         ratio=rounds / trainings.reached(whole, limit),
         time_s=float(np.interp(rounds, curve["round"], curve["end_s"], right=np.nan)), replica_divergence=float(trainings.replica_divergence(run).mean()),
     )  # fmt: skip
+
+
+def _variant(run: Run) -> str:
+    """What is missing of a ring, and whether replicas copy each other: as claims ask for it."""
+    if run.jobs[0].by_tcp:
+        return "reliable"
+    options = dict(system_text.part(run.jobs[0].transport).options)
+    return (
+        "whole"
+        if options.get("parameters") == "whole"
+        else "resync"
+        if {"resync", "sync_every"} & options.keys()
+        else "published"
+    )

@@ -10,27 +10,18 @@ import pandas as pd
 from matplotlib.ticker import NullLocator
 
 from testbed.core.runs.load import LoadError, Run
-from testbed.models.statistics import geometric_mean, log_interval, ratio_ends
+from testbed.models.statistics import geometric_mean
 from testbed.report import drawing, phases, style
-from testbed.report.finding import Finding, graded, not_measured, not_measured_without
 from testbed.report.study import Study
 
 ID = "mlt-rto"
 POSITION = 290
-PAPER = "MLT"
 TITLE = "Compression, and the least timeout"
 TEXT = (
     "One of three jobs sends 1 to 32 times less. Left: how long its exchanges take at the 99th percentile, over their bytes (dashed: in proportion to them); "
     "dots are seeds. Right: the smallest ÷ the uncompressed, beside what the paper shows for GoogLeNet on 64 nodes, 32 times compressed (grey). "
     "Least timeouts are TCP's; CUBIC's queues drop, those of DCTCP and MLT mark."
 )
-TIMEOUT = "The longer the least timeout, the less of a compression's gain TCP has at the tail."
-MLT = "MLT has more of a compression's gain at the tail than TCP with any least timeout."
-SOURCES = {
-    TIMEOUT: "MLT, GoogLeNet with compression: tail 358 → 231 ms at 200 ms, 286 → 140 at 10 ms, 251 → 100 at 1 ms [published figure]",
-    MLT: "MLT, GoogLeNet with compression: tail 53 → 2.9 ms [published figure]",
-}
-CONTROLS = {TIMEOUT: "systems that all take as long", MLT: "systems that all take as long"}
 # Tail at 32 times ÷ uncompressed (published figure, values read from the drawing).
 PUBLISHED = {"TCP, 200 ms": 231 / 358, "TCP, 10 ms": 140 / 286, "TCP, 1 ms": 100 / 251, "MLT": 2.9 / 53}
 
@@ -86,49 +77,14 @@ def draw(study: Study, out: Path) -> list[Path]:
         figure,
         f"{drawing.count(len(one.jobs), 'job')} of {drawing.count(len(one.jobs[0].hosts), 'worker')}, {drawing.setting(one)}; {drawing.count(rows['seed'].nunique(), 'seed')}.",
     )
-    return drawing.save(figure, rows, out, ID)
+    return drawing.save(figure, rows.assign(left=_left(rows)), out, ID)
 
 
-@not_measured_without(SOURCES)
-def find(study: Study) -> list[Finding]:
-    """Two findings: what the least timeout makes of a compression's gain, and MLT beside."""
-    rows = _table(study)
-    gains = _gains(rows)
-    tcp = {name: values for name, values in gains.items() if not rows[rows["kind"] == name]["lossy"].any()}
-    waits = rows.drop_duplicates("kind").set_index("kind")["rto_ms"]
-    waiting = rows[~rows["lossy"]].groupby("system")["rto_ms"].nunique().idxmax()
-    dropping = sorted(
-        (name for name in tcp if (rows[rows["kind"] == name]["system"] == waiting).any()),
-        key=lambda name: float(waits[name]),
-    )
-    own = [name for name in gains if name not in tcp]
-    said = "; ".join(
-        f"{name} {geometric_mean(values):.3f} ({rows[rows['kind'] == name]['timeouts'].sum():.0f} timeouts"
-        + (f", {rows[rows['kind'] == name]['delivered'].mean():.1%} of the gradients arrived)" if name in own else ")")
-        for name, values in gains.items()
-    )
-    words = f"tail with the smallest messages ÷ uncompressed: {said}"
-    findings = []
-    if len(dropping) < 2:
-        findings.append(not_measured(TIMEOUT, SOURCES[TIMEOUT], f"TCP was not run with two least timeouts; {words}"))
-    else:
-        short, long = dropping[0], dropping[-1]
-        ratios = [b / a for a, b in zip(tcp[short], tcp[long], strict=True)]
-        findings.append(Finding(
-            TIMEOUT, SOURCES[TIMEOUT], words, geometric_mean(ratios), f"× as much is left of the tail under {long} as under {short}", log_interval(ratios), len(ratios),
-            graded(ratio_ends(ratios)[0] > 1, geometric_mean(ratios) > 1.001),
-            "reproduced if surely more is left with the longest least timeout than with the shortest, partly if in the mean", study.paths,
-        ))  # fmt: skip
-    if not own or not tcp:
-        return [*findings, not_measured(MLT, SOURCES[MLT], "MLT was not run beside TCP")]
-    best = min(tcp, key=lambda name: geometric_mean(tcp[name]))
-    ratios = [b / a for a, b in zip(gains[own[0]], tcp[best], strict=True)]
-    findings.append(Finding(
-        MLT, SOURCES[MLT], words, geometric_mean(ratios), f"× as much is left of the tail under {best}, the best TCP", log_interval(ratios), len(ratios),
-        graded(ratio_ends(ratios)[0] > 1, geometric_mean(ratios) > 1.001),
-        "reproduced if surely less is left than under the best TCP, partly if in the mean", study.paths,
-    ))  # fmt: skip
-    return findings
+def _left(rows: pd.DataFrame) -> pd.Series[float]:
+    """Of the smallest messages: their tail ÷ that of the largest, of the same kind and seed; nothing of others."""
+    largest = rows[rows["bytes"] == rows["bytes"].max()].set_index(["kind", "seed"])["tail_s"]
+    whole = [largest.get((kind, seed), np.nan) for kind, seed in zip(rows["kind"], rows["seed"], strict=True)]
+    return (rows["tail_s"] / whole).where(rows["bytes"] == rows["bytes"].min())
 
 
 def _gains(rows: pd.DataFrame) -> dict[str, list[float]]:

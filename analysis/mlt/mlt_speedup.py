@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,15 +9,12 @@ import pandas as pd
 
 from testbed.core import builtin_transport, system_text
 from testbed.core.runs.load import LoadError, Run
-from testbed.models.statistics import geometric_mean, log_interval, pairs, ratio_ends
+from testbed.models.statistics import geometric_mean
 from testbed.report import drawing, phases, style
-from testbed.report import observations as observed
-from testbed.report.finding import Finding, graded, not_measured, not_measured_without
 from testbed.report.study import Study
 
 ID = "mlt-speedup"
 POSITION = 260
-PAPER = "MLT"
 TITLE = "How much faster models train by MLT"
 TEXT = (
     "Iteration time of the fastest TCP (with partitions and priorities as BytePS has them) ÷ that of MLT, by model, by how gradients are exchanged, and by workers; "
@@ -26,31 +22,6 @@ TEXT = (
     "Diamonds: MLT over BytePS as published, PyTorch; squares: TensorFlow, of models whose PyTorch was published with 64 workers alone. "
     "x: DLCP. Below: what of the gradients arrived: of a message of fewer than ten packets a tenth is none."
 )
-SERVERS = "With parameter servers every model trains faster by MLT."
-RING = "In a ring every model trains faster by MLT."
-FSDP = "Fully sharded, a model trains faster by MLT, whose parameters arrive whole."
-MOST = "The headline of MLT: up to 62.2 % faster."
-MOST_OF_DLCP = "The headline of DLCP: up to 84.3 % faster."
-PLAINLY = "By parameter servers MLT gains more over TCP that sends tensors whole, one after the other: 34.5 % at least."
-ORDERED = "TCP gains by partitions, priorities and overlap, as BytePS has them, alone."
-SOURCES = {
-    SERVERS: "MLT, speed with parameter servers at 64 workers [published figure]",
-    RING: "MLT, speed in a ring at 64 workers [published figure]",
-    FSDP: "MLT, FSDP at 64 GPUs: T5-3B 1.36× [published table]; abstract: up to 35.5 %",
-    MOST: "MLT, abstract [published]: up to 62.2 % over prior work",
-    MOST_OF_DLCP: "DLCP, abstract [published]: up to 84.3 % over the best there is",
-    ORDERED: "BytePS, as MLT's baseline; ours",
-    PLAINLY: "MLT, over the plain baseline at 64 workers: 34.5 to 141 % [published figure]",
-}
-CONTROLS = {
-    SERVERS: "an MLT that takes as long as TCP",
-    RING: "an MLT that takes as long as TCP",
-    FSDP: "an MLT that takes as long as TCP",
-    MOST: "an MLT that takes as long as TCP; one whose gain the next seed may take back",
-    MOST_OF_DLCP: "an MLT that takes as long as TCP; one that gains what MLT's own headline says, for more than partly",
-    ORDERED: "a TCP that takes as long with them as without",
-    PLAINLY: "an MLT that takes as long as TCP",
-}
 OLDER = "DLCP"  # MLT's form before
 SHARDED = "sharded_parameter_server"
 GATHERED = "all_gather"  # what a fully sharded model begins with
@@ -73,8 +44,6 @@ TENSORFLOW = {  # the same by another framework (published figure, values read f
 }
 MODELS = ("VGG16", "ResNet50", "GoogleNet", "T5")
 WORKERS = (4, 8, 16, 32, 64)
-HEADLINES = {MOST: (1.622, 1.3), MOST_OF_DLCP: (1.843, 1.42)}  # as published, and about half of that gain
-PLAIN_GAIN = 1.345  # the least published over the plain baseline
 
 
 class Cell(NamedTuple):
@@ -156,7 +125,8 @@ def draw(study: Study, out: Path) -> list[Path]:
         f"{drawing.setting(one)}; {drawing.count(rows['seed'].nunique(), 'seed')} at most (dots), "
         f"{_lengths(study)} iterations, of which the last counts: in the second the exchange of the first ends, which finds its rates; layers from public shapes, t5 for the paper's Transformer; fully sharded: its parameters have to arrive.",
     )
-    return drawing.save(figure, rows, out, ID)
+    dlcp = [system_text.name_of(name).upper() == OLDER for name in rows["system"]]
+    return drawing.save(figure, rows.assign(dlcp=dlcp, named=_named(rows)), out, ID)
 
 
 def _older(cell: Cell) -> bool:
@@ -167,121 +137,21 @@ def _model(trace: str) -> str:
     return next((model for model in MODELS if trace.startswith(model.lower())), trace)
 
 
-@not_measured_without(SOURCES)
-def find(study: Study) -> list[Finding]:
-    """Seven findings: by parameter servers, in a ring, fully sharded, the largest beside each headline, over TCP that sends tensors whole, and that TCP
-    beside the one that does not."""
-    rows = _table(study)
-    of_both, shares = _gains(rows), _over_share(rows)
-    gains = {cell: values for cell, values in of_both.items() if not _older(cell)}
-    arrived = rows.groupby(list(Cell._fields))["delivered"].mean()
-    found = []
-    for claim, collective in ((SERVERS, SHARDED), (RING, "ring"), (FSDP, GATHERED)):
-        cells = {cell: values for cell, values in gains.items() if cell.collective == collective}
-        if not cells:
-            found.append(not_measured(claim, SOURCES[claim], f"{NAMES[collective]} were not run"))
-            continue
-        ends = [ratio_ends(values)[0] > 1 for values in cells.values()]
-        least = min(cells, key=lambda at: geometric_mean(cells[at]))
-        found.append(
-            _finding(
-                study,
-                claim,
-                cells,
-                least,
-                graded(all(ends), any(ends)),
-                "reproduced if surely faster for each model, partly if for one",
-                shares,
-                arrived,
-            )
-        )
-    found += [
-        _headline(study, claim, of_both if claim == MOST_OF_DLCP else gains, shares, arrived) for claim in HEADLINES
-    ]
-    return [*found, _plainly(study, rows), _ordered(study, rows)]
-
-
-def _headline(
-    study: Study, claim: str, gains: dict[Cell, list[float]], shares: dict[Cell, tuple[str, list[float]]], arrived: pd.Series[float]
-) -> Finding:  # fmt: skip
-    """The largest gain of those with an interval, without which nothing is sure; beside it one of fewer seeds, if that is larger."""
-    published, half = HEADLINES[claim]
-    certain = {cell: values for cell, values in gains.items() if log_interval(values)}
-    largest, most = (max(among, key=lambda at: geometric_mean(gains[at])) for among in (gains, certain or gains))
-    ends = log_interval(gains[most])
-    surely = ends is not None and ends[0] >= half
-    found = _finding(
-        study, claim, {cell: gains[cell] for cell in (most, largest)}, most,
-        graded(surely and geometric_mean(gains[most]) >= published, surely),
-        f"reproduced if the largest gain with an interval is at least {published:.3f} in the mean and surely at least {half:g}, "
-        f"about half of it; partly if surely at least {half:g}", shares, arrived,
-    )  # fmt: skip
-    if claim != MOST_OF_DLCP:
-        return found
-    own = "; ".join(
-        f"{observed.with_interval(values)} {_where(cell)}" for cell, values in gains.items() if _older(cell)
-    )
-    said = f"DLCP itself: {own}" if own else "by runs of MLT"
-    return replace(found, measured=f"{found.measured}; {said}; its parts are in mlt-components")
-
-
-def _where(cell: Cell) -> str:
-    return f"{cell.trace} by {cell.system} ({cell.setting})"
-
-
-def _plainly(study: Study, rows: pd.DataFrame) -> Finding:
-    over = _over_plain(rows)
-    served = [cell for cell in over if cell.collective == SHARDED]
-    if not served:
-        return not_measured(PLAINLY, SOURCES[PLAINLY], "TCP was not run without partitions and priorities")
-    least = min(served, key=lambda cell: geometric_mean(over[cell][1]))
-    return Finding(
-        PLAINLY, SOURCES[PLAINLY],
-        "× as fast: " + "; ".join(
-            f"{observed.with_interval(values)} {_where(cell)}, over {base}" for cell, (base, values) in over.items()
-        ),
-        geometric_mean(over[least][1]), f"× as fast as {over[least][0]}, {least.trace} by {least.system}", log_interval(over[least][1]), len(over[least][1]),
-        graded(
-            all(geometric_mean(over[cell][1]) >= PLAIN_GAIN for cell in served),
-            any(geometric_mean(over[cell][1]) >= PLAIN_GAIN for cell in served),
-        ),
-        f"reproduced if each model gains at least {PLAIN_GAIN - 1:.1%} over the fastest such TCP, whatever its least timeout, partly if one does",
-        study.paths,
-    )  # fmt: skip
-
-
-def _ordered(study: Study, rows: pd.DataFrame) -> Finding:
-    """By collective, model and workers: the fastest plain TCP's iterations ÷ those of the fastest that has partitions and priorities, a ratio a seed."""
-    found: dict[Any, list[float]] = {}
-    for at, cell in rows[rows["tcp"]].groupby(["collective", "trace", "workers"], sort=False):
-        (_, plain), (_, ordered) = (_fastest(cell[cell["plain"] == sends_whole]) for sends_whole in (True, False))
-        if ratios := [base / own for base, own in pairs(plain, ordered)]:
-            found[at] = ratios
-    served = {at: ratios for at, ratios in found.items() if at[0] == SHARDED}
-    if not served:
-        return not_measured(ORDERED, SOURCES[ORDERED], "TCP was not run with and without them")
-    least = min(served, key=lambda at: geometric_mean(served[at]))
-    ends = [ratio_ends(ratios)[0] > 1 for ratios in served.values()]
-    return Finding(
-        ORDERED, SOURCES[ORDERED],
-        "× as fast as tensors sent whole, one after the other: " + "; ".join(
-            f"{observed.with_interval(ratios)} {trace} ({NAMES.get(how, how)}, {drawing.count(workers, 'worker')})" for (how, trace, workers), ratios in found.items()
-        ),
-        geometric_mean(served[least]), f"× as fast, {least[1]}, {NAMES[SHARDED]}", log_interval(served[least]), len(served[least]),
-        graded(all(ends), any(ends)), "reproduced if surely faster for each model by parameter servers, partly if for one", study.paths,
-    )  # fmt: skip
-
-
 def _lengths(study: Study) -> str:
     """How many iterations its runs have: 2 or 3, say."""
     return " or ".join(map(str, sorted({run.jobs[0].iterations for run in study.runs})))
+
+
+def _named(rows: pd.DataFrame) -> pd.Series[str]:
+    """Systems with their least timeouts."""
+    return rows["system"] + rows["rto_ms"].map(", {:g} ms".format)
 
 
 def _fastest(rows: pd.DataFrame) -> tuple[str, dict[int, float]]:
     """The fastest system there with its least timeout, and its iteration time by seed; nothing, of no rows."""
     if rows.empty:
         return "", {}
-    named = rows["system"] + rows["rto_ms"].map(", {:g} ms".format)
+    named = _named(rows)
     best = str(rows["iteration_s"].groupby(named).mean().idxmin())
     # A run that two experiments share is there twice.
     own = rows[named == best].groupby("seed", as_index=False)["iteration_s"].mean()
@@ -308,20 +178,6 @@ def _over(rows: pd.DataFrame, bases: pd.Series[bool]) -> dict[Cell, tuple[str, l
             if values:
                 found[Cell(str(collective), str(trace), int(str(workers)), str(system))] = fastest, values
     return dict(sorted(found.items()))
-
-
-def _finding(
-    study: Study, claim: str, cells: dict[Cell, list[float]], at: Cell, verdict: Any, rule: str,
-    shares: dict[Cell, tuple[str, list[float]]], arrived: pd.Series[float],
-) -> Finding:  # fmt: skip
-    beside = [f"{observed.with_interval(shares[cell][1])} {_where(cell)}" for cell in cells if cell in shares]
-    return Finding(
-        claim, SOURCES[claim],
-        "× as fast: " + "; ".join(f"{observed.with_interval(values)} {_where(cell)}, {arrived[cell]:.0%} arrived" for cell, values in cells.items())
-        + ("; over TCP that sends 90 % of the gradients: " + "; ".join(beside) if beside else ""),
-        geometric_mean(cells[at]), f"× as fast as the fastest TCP, {at.trace} by {at.system}, {drawing.count(at.workers, 'worker')}", log_interval(cells[at]), len(cells[at]),
-        verdict, rule, study.paths,
-    )  # fmt: skip
 
 
 def _gains(rows: pd.DataFrame) -> dict[Cell, list[float]]:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from testbed.report import cdf
 
 ID = "cdf-cubic"
 POSITION = 70
 TITLE = "Iteration times under CUBIC and MLTCP-CUBIC, and what MLTCP gains"
 TEXT = cdf.TEXT
-CONTROLS = cdf.controls("CUBIC")
 draw = cdf.draw
-find = partial(cdf.find, base="CUBIC")

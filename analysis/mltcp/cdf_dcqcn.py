@@ -10,6 +10,4 @@ ID = "cdf-dcqcn"
 POSITION = 80
 TITLE = "Iteration times under DCQCN and MLTCP-DCQCN, and what MLTCP gains"
 TEXT = f"{cdf.TEXT} A third panel counts the packets that the bottleneck marked."
-CONTROLS = cdf.controls("DCQCN")
 draw = partial(cdf.draw, marks=True)
-find = partial(cdf.find, base="DCQCN")

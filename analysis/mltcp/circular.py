@@ -8,13 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from testbed.core.runs import measured
 from testbed.core.runs.load import Experiment, LoadError, Run
 from testbed.models import bottleneck
-from testbed.models.statistics import geometric_mean, log_interval
 from testbed.report import drawing, style
 from testbed.report import observations as observed
-from testbed.report.finding import Finding, graded, not_measured_without
 from testbed.report.study import Study
 from testbed.schedulers.job import cassini
 
@@ -28,12 +25,8 @@ TEXT = (
     "mean over the jobs, one line a seed. One row for each kind of hosts' NICs and least retransmission timeout: where links drop, a job that begins "
     "while the queue is full with its neighbour's packets may lose most of its first window and wait for a timeout."
 )
-CLAIM = "MLTCP interleaves jobs with a circular dependency."
-SOURCE = "paper, Fig. 2 [published]"
-CONTROLS = {CLAIM: "jobs that never interleave, and a base that does so in every seed"}
 SHOWN = 3  # iterations
 Node = tuple[str, int | str]  # "job" and its number, or "link" and its name
-HARM = 0.98  # a speed-up below which MLTCP makes iterations longer
 
 
 def draw(study: Study, out: Path) -> list[Path]:
@@ -45,7 +38,11 @@ def draw(study: Study, out: Path) -> list[Path]:
     for axis in axes[:, 0]:
         axis.remove()
     _graph(figure.add_subplot(axes[0, 0].get_gridspec()[:, 0]), affinity(rings[0][0].runs[0]))
-    table = observed.table(study)
+    nics = [
+        "unlimited" if run.plan.sender.nic_bps is None else f"{run.plan.sender.nic_bps / run.rate_bps:.0%}"
+        for run in study.runs
+    ]
+    table = observed.table(study).assign(rto_ms=[run.plan.rto_min_ms for run in study.runs], nic=nics)
     for row, (experiment, pair) in zip(axes, rings, strict=True):
         _phases(row[1], experiment, pair)
         _iterations(row[2], experiment, pair)
@@ -62,39 +59,6 @@ def draw(study: Study, out: Path) -> list[Path]:
     return drawing.save(figure, table, out, ID)
 
 
-@not_measured_without({CLAIM: SOURCE})
-def find(study: Study) -> list[Finding]:
-    """How MLTCP does on the loop, for each least retransmission timeout."""
-    rings = _rings(study)
-    return [_interleaves(experiment, pair) for experiment, pair in rings]
-
-
-def _interleaves(experiment: Experiment, pair: tuple[str, str]) -> Finding:
-    table = observed.table(Study(ID, (experiment,), ()))
-    gains = observed.ratios(table, *pair, "settled")
-    at = {cc: [measured.interleaved_at(experiment, run) for run in experiment.runs_of(cc)] for cc in pair}
-    reached = {cc: [value for value in values if np.isfinite(value)] for cc, values in at.items()}
-    settled = {cc: observed.with_interval(list(table[table["cc"] == cc]["settled"])) for cc in pair}
-    timeouts = {cc: table[table["cc"] == cc]["timeouts"].mean() for cc in pair}
-    base, mltcp = pair
-    values = list(table[table["cc"] == mltcp]["settled"])
-    return Finding(
-        f"{CLAIM} {_setting(experiment)}.", SOURCE,
-        f"every job within 5 % of its time alone from some iteration on: {mltcp} in {len(reached[mltcp])} of {drawing.count(len(at[mltcp]), 'seed')}"
-        + (f" (median: iteration {np.median(reached[mltcp]):g})" if reached[mltcp] else "")
-        + f", {base} in {len(reached[base])} of {len(at[base])}; settled half {settled[mltcp]} and {settled[base]} × ideal, "
-        f"{observed.with_interval(gains)}× as fast; {timeouts[mltcp]:.0f} and {timeouts[base]:.0f} timeouts a run",
-        geometric_mean(values), f"× ideal iteration time, {mltcp}, settled half", log_interval(values), len(values),
-        graded(
-            len(reached[mltcp]) == len(at[mltcp]), 2 * len(reached[mltcp]) >= len(at[mltcp]) and bool(gains) and geometric_mean(gains) >= HARM,
-            alike=len(reached[base]) == len(at[base]) and len(reached[mltcp]) == len(at[mltcp]),
-        ),
-        f"reproduced if MLTCP interleaves in every seed, partly if in half of them and its settled half is at least {HARM}× as fast as the "
-        "base's, no difference if the base interleaves in every seed as well",
-        tuple(run.path for run in experiment.runs),
-    )  # fmt: skip
-
-
 def _timeouts(table: pd.DataFrame, experiment: Experiment, pair: tuple[str, str]) -> str:
     rows = table[table["experiment"] == experiment.path.name]
     return ", ".join(f"{cc} {rows[rows['cc'] == cc]['timeouts'].mean():.0f}" for cc in pair)
@@ -104,12 +68,6 @@ def _short(experiment: Experiment) -> str:
     """`_setting` for a title."""
     plan = experiment.runs[0].plan
     return f"RTO ≥ {plan.rto_min_ms:g} ms, NICs {'unlimited' if plan.sender.nic_bps is None else 'as links'}"
-
-
-def _setting(experiment: Experiment) -> str:
-    plan = experiment.runs[0].plan
-    nic = "unlimited" if plan.sender.nic_bps is None else "of the links' rate"
-    return f"Least retransmission timeout {plan.rto_min_ms:g} ms, NICs {nic}"
 
 
 def affinity(run: Run) -> list[tuple[int, str]]:

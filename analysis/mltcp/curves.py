@@ -12,9 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from testbed.core.runs import measured
 from testbed.core.runs.load import Experiment, Run
-from testbed.models import statistics
 from testbed.report import drawing, fluid_comparison, style
-from testbed.report.finding import Finding, Verdict, not_measured
 from testbed.report.study import Study
 
 ID = "curves"
@@ -26,14 +24,6 @@ TEXT = (
     "its time alone (one dot a seed, the bar is the median; dots at the top: never in this run), with the fluid twin's answer "
     "for the same starts as a diamond (shares ∝ F filled, ∝ √F hollow); and the last ten iterations in multiples of the ideal (mean and 95 % interval)."
 )
-CLAIM = "Several increasing functions interleave jobs, decreasing ones do not."
-SOURCE = "paper, Fig. 5: that functions were compared [published]; their forms and which of them interleave [recalled, medium confidence]"
-TWIN_CLAIM = "A fluid model (shares ∝ F^p) tells how many iterations each function takes."
-TWIN_SOURCE = "derived here; the fact that shares go as √F for independent losses is textbook AIMD"
-CONTROLS = {
-    CLAIM: "shares that do not follow F (fluid model, exponent 0)",
-    TWIN_CLAIM: "runs that interleave ten iterations after the twin",
-}
 COLOURS = {
     "constant": style.REFERENCE, "linear": style.JOBS[0], "quadratic": style.JOBS[4], "reciprocal": style.JOBS[2], "concave": style.JOBS[3],
     "falling": style.JOBS[1], "falling_reciprocal": style.JOBS[5],
@@ -64,68 +54,6 @@ def draw(study: Study, out: Path) -> list[Path]:
         f"{drawing.setting(study.runs[0])}; {drawing.count(table['seed'].nunique(), 'seed')}; “constant” is {_base(study)}",
     )
     return drawing.save(figure, table, out, ID)
-
-
-def find(study: Study) -> list[Finding]:
-    """Two findings: which functions interleave, and how well the fluid twin tells when."""
-    if not study.experiments:
-        return [
-            not_measured(CLAIM, SOURCE, "there are no results"),
-            not_measured(TWIN_CLAIM, TWIN_SOURCE, "there are no results"),
-        ]
-    table = _table(study).dropna(subset="at")  # unknown: the jobs' times alone are missing
-    up = table[table["direction"] > 0]
-    down = table[table["direction"] < 0]
-    if up.empty or down.empty:
-        return [
-            not_measured(
-                claim, source, "it takes runs of increasing and of decreasing functions, and of their jobs alone"
-            )
-            for claim, source in ((CLAIM, SOURCE), (TWIN_CLAIM, TWIN_SOURCE))
-        ]
-    return [_which(table, up, down, study), _agreement(up, study)]
-
-
-def _which(table: pd.DataFrame, up: pd.DataFrame, down: pd.DataFrame, study: Study) -> Finding:
-    hits, misses = int((up["at"] < inf).sum()), int((down["at"] == inf).sum())
-    ends = {str(name): statistics.mean(rows["steady"]) for name, rows in table.groupby("curve", sort=False)}
-    share = statistics.proportion(hits, len(up))
-    verdict: Verdict = (
-        "reproduced" if hits >= 0.95 * len(up) and misses == len(down)
-        else "partly" if up["steady"].mean() < down["steady"].mean() and hits > len(up) / 2
-        else "not reproduced"
-    )  # fmt: skip
-    return Finding(
-        CLAIM, SOURCE,
-        f"increasing functions interleave in {hits} of {drawing.count(len(up), 'run')}, decreasing ones in {len(down) - misses} of {len(down)}; last ten "
-        "iterations in multiples of the ideal: " + ", ".join(f"{name.replace('_', ' ')} {found}" for name, found in ends.items()),
-        share.value, "as the share of runs with an increasing F that interleave (1 is all of them)", share.interval, int(table["seed"].nunique()), verdict,
-        "reproduced if at least 95 % of the runs with an increasing function interleave and none with a "
-        "decreasing one; partly if more than half do, and those with increasing ones end lower",
-        study.paths,
-    )  # fmt: skip
-
-
-def _agreement(up: pd.DataFrame, study: Study) -> Finding:
-    both = up[(up["at"] < inf) & (up["twin_half"] < inf)]
-    if both.empty:
-        return not_measured(TWIN_CLAIM, TWIN_SOURCE, "nothing interleaved")
-    off = both["at"] - both["twin_half"]
-    # Without a sign, else 2 and 4 jobs make up for each other; by cell, since not every cell has every seed.
-    cells = [list(of_cell.abs()) for _, of_cell in off.groupby([both["jobs"], both["curve"]])]
-    found = statistics.by_cell(cells)
-    off_one = float((both["at"] - both["twin_one"]).abs().mean())
-    by_number = ", ".join(
-        f"{one:+.1f} with {drawing.count(number, 'job')}" for number, one in off.groupby(both["jobs"]).mean().items()
-    )
-    verdict: Verdict = "reproduced" if found.value <= 2 else "partly" if found.value <= 4 else "not reproduced"
-    return Finding(
-        TWIN_CLAIM, TWIN_SOURCE,
-        f"measured against the twin, mean distance over {drawing.count(len(cells), 'cell')} (jobs, function) of runs of increasing functions: {found} iterations with shares ∝ √F (mean difference {by_number}), "
-        f"{off_one:.1f} with shares ∝ F",
-        found.value, "iterations from the twin, mean distance over cells", found.interval, int(up.groupby(["jobs", "curve"])["seed"].nunique().min()), verdict, "reproduced if the mean distance (shares ∝ √F) is at most two iterations, partly at most four",
-        study.paths,
-    )  # fmt: skip
 
 
 def _base(study: Study) -> str:

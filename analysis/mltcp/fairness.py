@@ -11,10 +11,8 @@ import pandas as pd
 from testbed.core.runs import measured
 from testbed.core.runs.load import Experiment, LoadError, Run
 from testbed.models.frames import payload_share
-from testbed.models.statistics import geometric_mean, log_interval, ratio_ends
 from testbed.report import drawing, style
 from testbed.report import observations as observed
-from testbed.report.finding import Finding, graded, not_measured, not_measured_without
 from testbed.report.study import Study
 
 ID = "fairness"
@@ -24,15 +22,6 @@ TEXT = (
     "Left: two training jobs of which none, one or both use MLTCP; the iteration time of each kind of job ÷ its ideal, settled half. "
     "Middle and right: training jobs beside one long-lived flow of the base: their iteration time, and its share of the link. One dot a seed."
 )
-JOBS = "A training job on ordinary TCP is not harmed by a neighbour that uses MLTCP."
-FLOW = "A long-lived ordinary flow keeps its share beside jobs that use MLTCP."
-SOURCE = "open question; between 0.25 : 1 and 2 : 1 by weight [derived here]"
-CONTROLS = {
-    JOBS: "a neighbour on MLTCP beside which ordinary jobs take 1.2 times as long",
-    FLOW: "jobs on MLTCP beside which the long-lived flow gets four fifths of its share",
-}
-HARM = 0.02  # of its time or share beside the base
-MUCH = 0.10
 
 
 def draw(study: Study, out: Path) -> list[Path]:
@@ -50,60 +39,7 @@ def draw(study: Study, out: Path) -> list[Path]:
         f"{drawing.setting(study.runs[0])}; training jobs with a duty of {observed.duty(study.runs[0], 0):.0%}; "
         f"{drawing.count(table['seed'].nunique(), 'seed')} (dots), means, 95 % intervals.",
     )
-    return drawing.save(figure, table.drop(columns="job_treated"), out, ID)
-
-
-@not_measured_without(dict.fromkeys((JOBS, FLOW), SOURCE))
-def find(study: Study) -> list[Finding]:
-    """Two findings: a neighbouring job, and a long-lived flow."""
-    table = _table(study)
-    return [_jobs(study, table[~table["background"]]), _flow(study, table[table["background"]])]
-
-
-def _jobs(study: Study, table: pd.DataFrame) -> Finding:
-    ordinary = table[~table["job_treated"]]
-    alike, mix = ordinary[ordinary["role"] != "treatment"], ordinary[ordinary["role"] == "treatment"]
-    paired = (
-        alike.set_index("seed")["time"].to_frame("alike").join(mix.set_index("seed")["time"].rename("mix"), how="inner")
-    )
-    if paired.empty:
-        return not_measured(JOBS, SOURCE, "the same jobs were not run both with and without an MLTCP neighbour")
-    values = [float(value) for value in paired["mix"] / paired["alike"]]
-    return _judged(
-        study, JOBS,
-        f"iteration time of the job on ordinary TCP, with an MLTCP neighbour ÷ with one of its own kind: {observed.with_interval(values)}",
-        "× the iteration time beside a job of its own kind", values, harm=geometric_mean(values) - 1, worst=ratio_ends(values)[1] - 1,
-    )  # fmt: skip
-
-
-def _flow(study: Study, table: pd.DataFrame) -> Finding:
-    wide = table.pivot_table(index=["training", "seed"], columns="cc", values="background_share")
-    pair = observed.pair({cc: observed.roles(table)[cc] for cc in wide.columns})
-    if pair is None:
-        return not_measured(FLOW, SOURCE, "no long-lived flow was run beside both a base and MLTCP")
-    ratios = (wide[pair[1]] / wide[pair[0]]).dropna()
-    if ratios.empty:
-        return not_measured(FLOW, SOURCE, "no seed was run under both a base and MLTCP")
-    kept = {int(str(number)): [float(value) for value in rows] for number, rows in ratios.groupby("training")}
-    least = min(kept, key=lambda number: geometric_mean(kept[number]))
-    return _judged(
-        study, FLOW,
-        f"goodput of the long-lived flow beside {drawing.count(pair[1], 'job')} ÷ beside {drawing.count(pair[0], 'job')}: "
-        + "; ".join(f"{observed.with_interval(values)} with {drawing.count(number, 'job')}" for number, values in kept.items()),
-        f"× the flow's goodput beside {pair[0]}, the least: {drawing.count(least, 'job')}", kept[least],
-        harm=1 - geometric_mean(kept[least]), worst=1 - min(ratio_ends(values)[0] for values in kept.values()),
-    )  # fmt: skip
-
-
-def _judged(
-    study: Study, claim: str, measured: str, unit: str, values: list[float], *, harm: float, worst: float
-) -> Finding:
-    verdict = graded(worst <= HARM, harm <= MUCH)
-    return Finding(
-        claim, SOURCE, measured, geometric_mean(values), unit, log_interval(values), len(values), verdict,
-        f"reproduced if at most {HARM:.0%} is lost (the interval's worse end; without one, the worst seed), partly if at most {MUCH:.0%} in the mean",
-        study.paths,
-    )  # fmt: skip
+    return drawing.save(figure, table, out, ID)
 
 
 def _table(study: Study) -> pd.DataFrame:
@@ -124,11 +60,11 @@ def _rows(experiment: Experiment, run: Run) -> list[dict[str, Any]]:
     )
     return [
         {
-            "experiment": experiment.path.name, "cc": run.system, "role": run.role, "job_cc": cc, "job_treated": treated, "seed": run.seed, "training": len(training),
+            "experiment": experiment.path.name, "cc": run.system, "role": run.role, "job_cc": cc, "job_role": role, "seed": run.seed, "training": len(training),
             "background": bool(long_lived), "time": float(late[[job.job for job in training if job.cc.spec == cc]].mean().mean()),
             "background_share": share,
         }
-        for cc, treated in {job.cc.spec: job.cc.role == "treatment" for job in training}.items()
+        for cc, role in {job.cc.spec: job.cc.role for job in training}.items()
     ]  # fmt: skip
 
 
@@ -147,7 +83,7 @@ def _mixes(axis: Any, table: pd.DataFrame) -> None:
     ccs = list(dict.fromkeys(table["cc"]))
     roles = observed.roles(table)
     ccs.sort(key=lambda cc: (roles[cc] == "treatment", "+" not in cc))
-    treated = dict(zip(table["job_cc"], table["job_treated"], strict=True))
+    job_roles = dict(zip(table["job_cc"], table["job_role"], strict=True))
     seen: set[str] = set()
     for x, cc in enumerate(ccs):
         rows = table[table["cc"] == cc]
@@ -159,7 +95,7 @@ def _mixes(axis: Any, table: pd.DataFrame) -> None:
                 axis,
                 at,
                 list(rows[rows["job_cc"] == kind]["time"]),
-                drawing.colour(treatment=bool(treated[kind])),
+                drawing.colour(treatment=job_roles[kind] == "treatment"),
                 width=0.32,
                 label=label,
             )

@@ -7,10 +7,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from testbed.models.statistics import geometric_mean, log_interval, ratio_ends
 from testbed.report import drawing, style
 from testbed.report import observations as observed
-from testbed.report.finding import ALIKE, Finding, graded, no_difference, not_measured, not_measured_without
 from testbed.report.study import Study
 
 ID = "partial"
@@ -22,11 +20,6 @@ TEXT = (
     "until the link is full, then its load). Right: the speed-up, one dot a seed. Beyond 100 % some overlap is left in "
     "every iteration whatever the congestion control does, and the two lines come closer to each other."
 )
-CLAIM = "MLTCP also helps jobs that are only partially compatible, and does not hurt them."
-SOURCE = "paper, summary, without numbers [published]"
-FULL = 1.02  # a load above which jobs do not fit
-CONTROLS = {CLAIM: "iterations that take as long, or longer, under MLTCP"}
-HARM = 0.99
 
 
 def draw(study: Study, out: Path) -> list[Path]:
@@ -79,32 +72,6 @@ def draw(study: Study, out: Path) -> list[Path]:
         "the eye), 95 % intervals.",
     )
     return drawing.save(figure, table, out, ID)
-
-
-@not_measured_without({CLAIM: SOURCE})
-def find(study: Study) -> list[Finding]:
-    """One finding: the speed-ups at loads above one."""
-    table, pair = _table(study)
-    gains = observed.speed_ups(table, pair, "settled", ["load"])
-    above = gains[gains["load"] > FULL]
-    if above.empty:
-        return [not_measured(CLAIM, SOURCE, f"no load above {FULL:.0%} was run")]
-    by_load = {load: list(above[above["load"] == load]["speed_up"]) for load in sorted(above["load"].unique())}
-    lows, highs = zip(*(ratio_ends(values) for values in by_load.values()), strict=True)
-    means = {load: geometric_mean(values) for load, values in by_load.items()}
-    verdict = graded(min(lows) > 1, min(means.values()) >= HARM, alike=no_difference((min(lows), max(highs))))
-    per_seed = list(above.groupby("seed")["speed_up"].apply(geometric_mean))
-    return [
-        Finding(
-            CLAIM, SOURCE,
-            "speed-up of the mean, settled half: "
-            + "; ".join(f"{observed.with_interval(values)}× at load {load:.2f}" for load, values in by_load.items()),
-            geometric_mean(per_seed), "× as fast, mean of the loads above one, settled half", log_interval(per_seed), len(per_seed), verdict,
-            "reproduced if the speed-up is above 1 at every load above one (the interval's lower end; without one, the least "
-            f"seed), not reproduced if a mean is below {HARM}, no difference if it is surely within {ALIKE:.0%} of 1 everywhere, else partly",
-            study.paths,
-        )
-    ]  # fmt: skip
 
 
 def _table(study: Study) -> tuple[pd.DataFrame, tuple[str, str]]:

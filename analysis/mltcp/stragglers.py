@@ -11,10 +11,8 @@ import pandas as pd
 from testbed.core.runs import measured
 from testbed.core.runs.load import Experiment, Run
 from testbed.models.curves import noise_bound_s
-from testbed.models.statistics import Estimate, geometric_mean, log_interval, median, ratio_ends
-from testbed.report import drawing, exponent, style
+from testbed.report import drawing, style
 from testbed.report import observations as observed
-from testbed.report.finding import ALIKE, Finding, graded, no_difference, not_measured, not_measured_without
 from testbed.report.study import Study
 
 ID = "stragglers"
@@ -26,14 +24,6 @@ TEXT = (
     "if each iteration leaves I/(S+I) of an error (linear model). Right: what the noise costs, as the mean iteration "
     "time of the settled half ÷ the ideal without noise; a job alone for comparison."
 )
-BOUND = "Around the interleaved state the error has a standard deviation of at most 2 σ (1 + I/S)."
-BOUND_SOURCE = "paper [recalled with high confidence, unconfirmed]"
-ROBUST = "MLTCP is robust to stragglers: it keeps its gain when compute times vary."
-ROBUST_SOURCE = "paper, summary, without numbers [published]"
-CONTROLS = {
-    BOUND: "offsets that wander over the whole period, and a base that stays within the bound as well",
-    ROBUST: "iterations that take as long under MLTCP as under the base",
-}
 
 
 def draw(study: Study, out: Path) -> list[Path]:
@@ -50,13 +40,6 @@ def draw(study: Study, out: Path) -> list[Path]:
         "Noise: normal, as a share of the compute time; stragglers:5% is one worker slower by a Pareto factor in 5 % of iterations.",
     )
     return drawing.save(figure, table, out, ID)
-
-
-@not_measured_without({BOUND: BOUND_SOURCE, ROBUST: ROBUST_SOURCE})
-def find(study: Study) -> list[Finding]:
-    """Two findings: the bound, and the gain under noise."""
-    table, pair = _table(study)
-    return [_bound(study, table, pair), _robust(study, table, pair)]
 
 
 def offsets_s(run: Run) -> np.ndarray:
@@ -106,11 +89,6 @@ def _i_over_s(experiment: Experiment) -> float:
         return np.nan
     constants = treated.constants(treated.system)
     return float(constants["intercept"] / constants["slope"])
-
-
-def _floor_ms(table: pd.DataFrame, cc: str) -> float:
-    """Standard deviation of the offset without any noise; NaN if that was not run."""
-    return float(table[(table["cc"] == cc) & (table["noise"] == "0%")]["error_ms"].mean())
 
 
 def _errors(axis: Any, table: pd.DataFrame, pair: tuple[str, str]) -> None:
@@ -171,70 +149,3 @@ def _costs(axis: Any, table: pd.DataFrame, pair: tuple[str, str]) -> None:
 def _level(noise: str) -> tuple[bool, float]:
     """In what order to name kinds of noise: 0.5% before 10%, and stragglers last."""
     return ":" in noise, float(noise.rsplit(":", maxsplit=1)[-1].rstrip("%"))
-
-
-def _bound(study: Study, table: pd.DataFrame, pair: tuple[str, str]) -> Finding:
-    noisy = table[table["sigma_ms"] > 0]
-    medians = {cc: _medians(noisy[noisy["cc"] == cc]) for cc in pair}
-    found = medians[pair[1]]
-    if not found:
-        return not_measured(BOUND, BOUND_SOURCE, "no run with normal noise")
-    measured_p = [p for run in study.runs if run.role == "treatment" and (p := exponent.fit_exponent(run)) is not None]
-    treated = next(experiment for experiment in study.experiments if "treatment" in experiment.roles.values())
-    wider = _wider(_i_over_s(treated), float(np.median(measured_p))) if measured_p else None
-    below = [noise for noise, median in found.items() if median.value <= 1]
-    corrected = wider is not None and all(median.value <= wider for median in found.values())
-    worst = max(found, key=lambda noise: found[noise].value)
-    base = medians[pair[0]].values()
-    alike = len(below) == len(found) and len(base) > 0 and all(median.value <= 1 for median in base)
-    return Finding(
-        BOUND, BOUND_SOURCE,
-        "standard deviation of the offset ÷ the bound as published (shares ∝ F), medians over seeds: "
-        + "; ".join(f"{median} at {noise} noise" for noise, median in found.items())
-        + ("" if wider is None else f"; ÷ the bound for shares ∝ F^{np.median(measured_p):.2f}, as measured in these runs: "
-           + "; ".join(f"{median.value / wider:.2f} at {noise}" for noise, median in found.items()))
-        + ("" if np.isnan(floor := _floor_ms(table, pair[1])) else f"; without noise the standard deviation is {floor:.2g} ms"),
-        found[worst].value, f"of the bound as published, {worst} noise, median", found[worst].interval, found[worst].n,
-        graded(len(below) == len(found), bool(below) or corrected, alike=alike),
-        "reproduced if the median over seeds is below the bound as published at every level of noise, partly if at some or if all are below the "
-        f"bound with the exponent that was measured, no difference if the base's are all below it as well; judged: the worst, {worst}",
-        study.paths,
-    )  # fmt: skip
-
-
-def _medians(rows: pd.DataFrame) -> dict[str, Estimate]:
-    """Error ÷ bound by noise: medians over seeds, which one stall of 200 ms in one seed does not decide."""
-    shares = (rows["error_ms"] / rows["bound_ms"]).groupby(rows["noise"]).apply(list)
-    return {
-        str(noise): median(values) for noise, values in shares.sort_index(key=lambda names: names.map(_level)).items()
-    }
-
-
-def _wider(i_over_s: float, p: float) -> float:
-    """By how much the bound is wider for shares ∝ F^p."""
-    return noise_bound_s(1.0, 1.0, i_over_s, p) / noise_bound_s(1.0, 1.0, i_over_s)
-
-
-def _robust(study: Study, table: pd.DataFrame, pair: tuple[str, str]) -> Finding:
-    gains = {
-        str(noise): observed.ratios(rows, *pair, "settled")
-        for noise, rows in sorted(table.groupby("noise"), key=lambda one: _level(str(one[0])))
-        if str(noise) != "0%"
-    }
-    gains = {noise: values for noise, values in gains.items() if values}
-    if not gains:
-        return not_measured(ROBUST, ROBUST_SOURCE, "no run with noise")
-    sure = {noise: ratio_ends(values) for noise, values in gains.items()}
-    good = [noise for noise, (low, _) in sure.items() if low > 1]
-    alike = all(no_difference(found) for found in sure.values())
-    verdict = graded(len(good) == len(gains), bool(good), alike=alike)
-    worst = min(gains, key=lambda noise: geometric_mean(gains[noise]))
-    return Finding(
-        ROBUST, ROBUST_SOURCE,
-        "speed-up of the mean, settled half: "
-        + "; ".join(f"{observed.with_interval(values)}× at {noise}" for noise, values in gains.items()),
-        geometric_mean(gains[worst]), f"× as fast, the least: {worst} noise", log_interval(gains[worst]), len(gains[worst]), verdict,
-        f"reproduced if the speed-up is above 1 (the interval's lower end; without one, the least seed) at every noise, partly "
-        f"at some, no difference if it is surely within {ALIKE:.0%} of 1 at all; judged: the least, {worst}",
-        study.paths,
-    )  # fmt: skip

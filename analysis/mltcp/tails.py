@@ -8,11 +8,9 @@ from typing import Any
 import pandas as pd
 
 from testbed.core.runs import measured
-from testbed.models.statistics import geometric_mean, log_interval, ratio_ends
+from testbed.core.runs.load import Experiment
 from testbed.report import drawing, style
 from testbed.report import observations as observed
-from testbed.report.cdf import ENOUGH
-from testbed.report.finding import ALIKE, Finding, graded, no_difference, not_measured, not_measured_without
 from testbed.report.study import Study
 
 ID = "tails"
@@ -24,11 +22,7 @@ TEXT = (
     "shorter the 99th percentile is under MLTCP. Of equal jobs on one link that is never idle, overlap alone cannot make an iteration longer than 2 − 1/n times the ideal (dotted): what is "
     "above comes from timeouts, which congestion causes and interleaving avoids."
 )
-CLAIM = "Up to 4× shorter 99th percentile of iteration times, where the base meets timeouts."
-SOURCE = "paper, abstract [published]; the condition is ours"
-CONTROLS = {CLAIM: "a 99th percentile that is as long under MLTCP as under the base"}
 CLAIMED = 4.0
-REACHED = 0.9  # of it
 
 
 def draw(study: Study, out: Path) -> list[Path]:
@@ -83,50 +77,15 @@ def draw(study: Study, out: Path) -> list[Path]:
         f"{drawing.count(study.runs[0].jobs[0].iterations, 'iteration')}; {drawing.count(table['seed'].nunique(), 'seed')} (dots), means, 95 % intervals (cut at the edge); "
         f"{drawing.backend(study.runs[0])}. Lines only guide the eye.",
     )
-    return drawing.save(figure, table, out, ID)
+    pooled = pd.concat(
+        [observed.pooled_gains(experiment).assign(**_point(experiment)) for experiment in study.experiments]
+    )
+    return [*drawing.save(figure, table, out, ID), *drawing.write_tables({f"{ID}-p99": pooled}, out)]
 
 
-@not_measured_without({CLAIM: SOURCE})
-def find(study: Study) -> list[Finding]:
-    """One finding: the largest speed-up of the 99th percentile of the settled half."""
-    table, pair = _table(study)
-    gains, whole = {}, {}
-    for (rto_ms, ideal_ms), rows in table.groupby(["rto_ms", "ideal_ms"]):
-        if values := observed.ratios(rows, *pair, "settled_p99"):
-            where = _where(ideal_ms, rto_ms)
-            gains[where], whole[where] = values, observed.ratios(rows, *pair, "p99")
-    if not gains:
-        return [not_measured(CLAIM, SOURCE, "no seed was run under both a base and MLTCP")]
-    best = max(gains, key=lambda where: geometric_mean(gains[where]))
-    values, (low, high) = gains[best], ratio_ends(gains[best])
-    pooled, count = _pooled(study, pair, best)
-    return [
-        Finding(
-            CLAIM, SOURCE,
-            "99th percentile, times shorter once settled, and over all iterations, the learning ones included: "
-            + "; ".join(f"{where} {observed.with_interval(one)} and {observed.with_interval(whole[where])}" for where, one in gains.items()),
-            pooled, f"× shorter 99th percentile, settled, {best} (pooled over jobs and seeds, {drawing.count(count, 'iteration')}; its interval by seed)",
-            log_interval(values), len(values),
-            graded(pooled >= REACHED * CLAIMED and count >= ENOUGH, low > 1 + ALIKE, alike=no_difference((low, high))),
-            f"reproduced if the largest speed-up of the settled half is at least {REACHED * CLAIMED:g}× over {drawing.count(ENOUGH, 'iteration')} or more, partly if it is above 1.02× (the interval's lower "
-            f"end; without one, the least seed), no difference if it is surely within {ALIKE:.0%} of 1; the largest of {len(gains)} points is picked, and its interval does not make up for that",
-            study.paths,
-        )
-    ]  # fmt: skip
-
-
-def _where(ideal_ms: object, rto_ms: object) -> str:
-    return f"iterations of {ideal_ms:.0f} ms, least timeout {rto_ms:g} ms"
-
-
-def _pooled(study: Study, pair: tuple[str, str], where: str) -> tuple[float, int]:
-    """The speed-up of the 99th percentile of all jobs' and seeds' settled iterations at a point, and of how many it is."""
-    experiment = next(
-        one for one in study.experiments
-        if where == _where(round(1e3 * measured.ideals_s(one.runs[0])[0], 1), one.runs[0].plan.rto_min_ms)
-    )  # fmt: skip
-    (before, _), (after, count) = (observed.pooled_p99(experiment, system) for system in pair)
-    return before / after, count
+def _point(experiment: Experiment) -> dict[str, float]:
+    run = experiment.runs[0]
+    return {"rto_ms": run.plan.rto_min_ms, "ideal_ms": round(1e3 * measured.ideals_s(run)[0], 1)}
 
 
 def _table(study: Study) -> tuple[pd.DataFrame, tuple[str, str]]:

@@ -5,29 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from testbed.core.runs.load import LoadError, Schedules
 from testbed.core.runs.schedules import Setting
 from testbed.models.statistics import ecdf
 from testbed.report import drawing, schedules, style
-from testbed.report.finding import Finding, graded, not_measured_without
-from testbed.report.schedules import REPORT
 from testbed.report.study import Study
 
 ID = "sjf-bound"
 POSITION = 430
-PAPER = schedules.PAPER
 TITLE = "SJF-BCO: its makespan beside the optimum, and the ratio that Theorem 5 gives it"
 TEXT = (
     "Jobs on one server, which communicate nothing, so that the ratio of Theorem 5, n_g φ u / l, is n_g, the GPUs of the largest job. Left, one list that anybody can check by hand, with "
     "FA-FFP read as the report's text has it (pack) or as its pseudo-code (leastload), and θ from a grid or by bisection. Right, drawn lists of four to seven jobs: the share of them whose makespan, in the reading that does best, is at most "
     "so many times the optimum. The optimum comes from an exhaustive search; the dashed lines are the bounds (those for n_g = 2 and 4 lie at 2 and 4)."
 )
-BOUNDED = "SJF-BCO's makespan is at most n_g φ u / l times the optimum (Theorem 5)."
-SOURCES = {BOUNDED: f"Theorem 5 [published]; {REPORT}"}
-CONTROLS = {BOUNDED: "makespans that are the bound × the optimum and a little more; on those of the optimum it holds"}
 OPTIMUM = "optimum"
 READINGS = {
     schedules.MINE: "pack, grid", "sjf_bco:faffp=leastload": "leastload, grid",
@@ -59,7 +52,16 @@ def draw(study: Study, out: Path) -> list[Path]:
     right.legend(loc="lower right", title="beyond the bound, n_g × the optimum", alignment="left")
     drawing.caption(figure, f"{computed.table['seed'].nunique()} lists for each n_g; computed, not emulated")
     rows = computed.table[(computed.table["seed"] == 1) | computed.table["setting"].isin([one.name for one in drawn])]
-    return drawing.save(figure, rows[["setting", "seed", "scheduler", "trials", "makespan_s"]], out, ID)
+    worst = [_worst(computed, one) for one in (*given, *drawn)]
+    written = drawing.save(figure, rows[["setting", "seed", "scheduler", "trials", "makespan_s"]], out, ID)
+    return [*written, *drawing.write_tables({f"{ID}-worst": pd.DataFrame(worst)}, out)]
+
+
+def _worst(computed: Schedules, setting: Setting) -> dict[str, object]:
+    """The largest makespan ÷ optimum of all lists, ÷ the bound; nothing is inferred of lists that were not drawn."""
+    ratios = _best(_ratios(computed, setting))
+    value = float(ratios.max()) / _bound(setting)
+    return {"setting": setting.name, "value": value, "low": value, "high": value, "seeds": len(ratios)}
 
 
 def _bars(axis: Any, computed: Schedules, setting: Setting) -> None:
@@ -78,30 +80,6 @@ def _bars(axis: Any, computed: Schedules, setting: Setting) -> None:
     )
     axis.grid(visible=False, axis="y")
     axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16))
-
-
-@not_measured_without({BOUNDED: SOURCES[BOUNDED]})
-def find(study: Study) -> list[Finding]:
-    """Whether every makespan is within the bound, in the reading of SJF-BCO that does best."""
-    computed = schedules.require_schedules(study)
-    given, drawn = _settings(computed)
-    if not given and not drawn:
-        raise LoadError("no list of jobs was scheduled")
-    found = {one.name: _best(_ratios(computed, one)) / _bound(one) for one in (*given, *drawn)}
-    beyond = {name: int((ratios > 1 + EXACT).sum()) for name, ratios in found.items()}
-    said = [f"{_describe_jobs(one)} (n_g φ u / l = {_bound(one)}): {_made(computed, one)}" for one in given]
-    said += [
-        f"of {len(found[one.name])} lists with n_g = {_bound(one)} {beyond[one.name]} are beyond it, the worst at {found[one.name].max() * _bound(one):.2f} times the optimum"
-        for one in drawn
-    ]
-    worst = max(float(ratios.max()) for ratios in found.values())
-    return [
-        Finding(
-            BOUNDED, SOURCES[BOUNDED], "; ".join(said), worst, "times the bound, the largest of all lists", None,
-            max(len(ratios) for ratios in found.values()), graded(not any(beyond.values()), False),
-            "a theorem: reproduced if no list of jobs is beyond its bound, in the reading of SJF-BCO that has the least makespan for it; one list that is beyond refutes it", (),
-        )
-    ]  # fmt: skip
 
 
 def _settings(computed: Schedules) -> tuple[list[Setting], list[Setting]]:
@@ -137,11 +115,3 @@ def _bound(setting: Setting) -> int:
 def _describe_jobs(setting: Setting) -> str:
     """Which jobs those of a given list are."""
     return f"jobs of one GPU and {', '.join(f'{second:g}' for second in setting.seconds)} s on two GPUs"
-
-
-def _made(computed: Schedules, setting: Setting) -> str:
-    """What came of it: ``7 s, where 6 s are possible``."""
-    rows = computed.table[(computed.table["setting"] == setting.name) & (computed.table["scheduler"] == OPTIMUM)]
-    optimum = float(rows["makespan_s"].iloc[0])
-    spans = np.unique([float(ratio.iloc[0]) * optimum for ratio in _ratios(computed, setting).values()])
-    return f"{' or '.join(f'{span:g}' for span in spans)} s, where {optimum:g} s are possible"

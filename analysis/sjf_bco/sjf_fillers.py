@@ -8,32 +8,21 @@ from typing import Any
 
 import pandas as pd
 
-from testbed.core.runs.load import LoadError, Schedules
+from testbed.core.runs.load import Schedules
 from testbed.core.runs.schedules import Setting
-from testbed.models.statistics import estimate_ratio, geometric_mean, log_interval, ratio_ends
+from testbed.models.statistics import estimate_ratio, geometric_mean, ratio_ends
 from testbed.report import drawing, schedules, style
-from testbed.report.finding import Finding, graded, no_difference
-from testbed.report.schedules import MINE, REPORT
+from testbed.report.schedules import MINE
 from testbed.report.study import Study
 
 ID = "sjf-fillers"
 POSITION = 420
-PAPER = schedules.PAPER
 TITLE = "SJF-BCO: what its report leaves open, filled in otherwise"
 TEXT = (
     "SJF-BCO's makespan (and its mean completion) ÷ that of the best of list scheduling, first fit and random placement, a row for each thing that is filled in "
     "otherwise than by default, with all others as they are by default: γ = ξ2 · servers with ξ2 = 0, b_i = C = ∞, α = 0.3, ξ1 = 1, ρ̂ = F τ alone on the fewest servers, "
     "u = 1, T = twice first fit's makespan. Left of the line at 1 SJF-BCO is ahead. Dots are seeds, diamonds their means with 95 % intervals; the "
     "band is that of the makespan by default. Below, the published bisection of θ in place of a grid, jobs that may pass one that waits, and Poisson arrivals (ours)."
-)
-FILLED = "SJF-BCO's place among list scheduling, first fit and random placement is the same whatever fills in what the report leaves open."
-READ = "It is the same where θ is bisected as published, where others may pass a job that waits, and where jobs arrive one after the other."
-SOURCES = {
-    FILLED: f"ours: ξ1, ξ2, b_i, C, α, u and how ρ̂ comes about are not published; {REPORT}",
-    READ: f"ours: the report has all jobs there from the beginning; {REPORT}",
-}
-CONTROLS = dict.fromkeys(
-    SOURCES, "makespans that put SJF-BCO behind the others in a single row, and ahead of them in all others"
 )
 RIVALS = ("list_scheduling", "first_fit", "random")
 WHAT = {"makespan_s": "makespan", "mean_completion_s": "mean completion"}
@@ -76,56 +65,6 @@ def _mark(axis: Any, y: float, ratios: Sequence[float], what: str, *, label: str
     axis.plot(mean.value, y, "D", markersize=4.5, color=colour, label=label)
     if mean.interval:
         axis.hlines(y, *mean.interval, color=colour, linewidth=1.5)
-
-
-def find(study: Study) -> list[Finding]:
-    """For each amount of communication: what is filled in, and what is read otherwise or is ours."""
-    return schedules.findings(
-        study, SOURCES, {FILLED: _judge(study, FILLED, filled=True), READ: _judge(study, READ, filled=False)}, _usual
-    )
-
-
-def _judge(study: Study, claim: str, *, filled: bool) -> schedules.Judge:
-    """``filled``: by what is filled in; else by what is read otherwise or is ours."""
-
-    def judged(base: Setting) -> Finding:
-        computed = schedules.require_schedules(study)
-        others = [other for other in _others(computed, base) if _is_filled(other) == filled]
-        return _place(computed, claim, base, others)
-
-    return judged
-
-
-def _place(computed: Schedules, claim: str, base: Setting, others: Sequence[Setting]) -> Finding:
-    """Whether SJF-BCO is ahead, level or behind, by default and in each of the other settings."""
-    if not others:
-        raise LoadError("nothing of it was filled in otherwise")
-    against = {_label(one, base): _against_best(computed.table, one) for one in (base, *others)}
-    ratios = {label: found for label, (_, found) in against.items()}
-    sides = {label: _side(found) for label, found in ratios.items()}
-    usual, *rest = ratios
-    least, most = (pick(rest, key=lambda label: geometric_mean(ratios[label])) for pick in (min, max))
-    elsewhere = [
-        f"{label} ({sides[label]}, {schedules.text(ratios[label])})" for label in ratios if sides[label] != sides[usual]
-    ]
-    return Finding(
-        f"{claim} {schedules.describe_setting(base)}", SOURCES[claim],
-        f"by default its makespan is {schedules.text(ratios[usual])} of that of {schedules.short(against[usual][0])}, the best of them ({sides[usual]}); in {len(others)} other "
-        f"cases {schedules.text(ratios[least])} ({least}) to {schedules.text(ratios[most])} ({most}); another place: {', '.join(elsewhere) or 'none'}",
-        geometric_mean(ratios[most]), f"of the makespan of {schedules.short(against[most][0])}, the best of them, where it is largest: {most}",
-        log_interval(ratios[most]), len(ratios[most]),
-        graded(
-            len(set(sides.values())) == 1, not {"ahead", "behind"} <= set(sides.values()),
-            alike=all(no_difference(ratio_ends(found)) for found in ratios.values()),
-        ),
-        "SJF-BCO is ahead if its makespan ÷ that of the best of the three is surely below 1 (95 % interval over seeds, compared seed by seed), behind if surely above, else level; "
-        "reproduced if it is the same by default and in every other case, partly if it is not ahead in one and behind in another", (),
-    )  # fmt: skip
-
-
-def _side(ratios: Sequence[float]) -> str:
-    low, high = ratio_ends(ratios)
-    return "ahead" if high < 1 else "behind" if low > 1 else "level"
 
 
 def _against_best(table: pd.DataFrame, setting: Setting, what: str = "makespan_s") -> tuple[str, list[float]]:

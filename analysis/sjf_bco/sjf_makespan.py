@@ -9,17 +9,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from testbed.core.runs.load import LoadError, Schedules
-from testbed.core.runs.schedules import Setting
-from testbed.models.statistics import estimate_ratio, geometric_mean, log_interval, ratio_ends
+from testbed.models.statistics import estimate_ratio
 from testbed.report import drawing, schedules, style
-from testbed.report.finding import Finding, graded, no_difference
-from testbed.report.schedules import MINE, REPORT
+from testbed.report.schedules import MINE
 from testbed.report.study import Study
 
 ID = "sjf-makespan"
 POSITION = 380
-PAPER = schedules.PAPER
 TITLE = "SJF-BCO: when the last of 160 jobs ends"
 TEXT = (
     "Above, the makespan of each job scheduler, a column for each setting (logarithmic); below, completion: the mean, and as thin lines "
@@ -27,17 +23,6 @@ TEXT = (
     "have no limit: what a scheduler gains there comes from order and search. LS, FF and RAND take jobs in an order drawn for each seed; "
     "“as many orders” is the best of as many schedules as SJF-BCO evaluated."
 )
-EARLIER = "SJF-BCO has the last job end before list scheduling, first fit and random placement do."
-COMPLETION = "Its jobs take the least time from arrival to end, in the mean."
-BUDGET = "It ends before tightest fit in the best of as many job orders as it evaluated schedules."
-SOURCES = {
-    EARLIER: f"Fig. 4 [published]; {REPORT}",
-    COMPLETION: f"Fig. 4 [published]; {REPORT}",
-    BUDGET: "ours: the report gives its rivals no search over orders",
-}
-CONTROLS = dict.fromkeys(SOURCES, "uplinks without limit (b_e → ∞), where order and search alone remain")
-RIVALS = ("list_scheduling", "first_fit", "random")
-SEARCHED = "best_of:n={trials}"
 PUBLISHED = {
     "makespan_s": {MINE: 535, "list_scheduling": 595, "first_fit": 719, "random": 1128},
     "mean_completion_s": {MINE: 178, "list_scheduling": 187, "first_fit": 452, "random": 261},
@@ -83,51 +68,3 @@ def _line(axis: Any, y: int, table: pd.DataFrame, setting: str, name: str, what:
     axis.vlines(mean.value, y - 0.35, y + 0.35, color=colour, linewidth=2.2)
     if mean.interval:
         axis.hlines(y, *mean.interval, color=colour, linewidth=1.3)
-
-
-def find(study: Study) -> list[Finding]:
-    """For each setting: the makespan, mean completion, and what a search over orders alone gives."""
-    cases = {
-        EARLIER: (RIVALS, "makespan_s"),
-        COMPLETION: (RIVALS, "mean_completion_s"),
-        BUDGET: ((SEARCHED,), "makespan_s"),
-    }
-    judges = {
-        claim: lambda setting, claim=claim, rivals=rivals, what=what: _less(
-            schedules.require_schedules(study), claim, setting, rivals, what
-        )
-        for claim, (rivals, what) in cases.items()
-    }
-    return schedules.findings(study, SOURCES, judges)
-
-
-def _less(computed: Schedules, claim: str, setting: Setting, rivals: tuple[str, ...], what: str) -> Finding:
-    """SJF-BCO ÷ each rival, beside the same where nothing contends."""
-    control = schedules.control(computed)
-    if control is None:
-        raise LoadError("there is no setting without a limit on uplinks to compare with")
-
-    def against(rival: str, where: str) -> pd.Series[float]:
-        own, other = (schedules.values(computed.table, where, name, what=what) for name in (MINE, rival))
-        return schedules.ratio(own, other)
-
-    ratios = {rival: list(against(rival, setting.name)) for rival in rivals}
-    rest = {rival: against(rival, control) for rival in rivals}
-    beyond = {rival: list(schedules.ratio(against(rival, setting.name), rest[rival])) for rival in rivals}
-    clear = [schedules.below_one(ratios[rival]) and schedules.below_one(beyond[rival]) for rival in rivals]
-    nearest = max(rivals, key=lambda rival: geometric_mean(ratios[rival]))
-    said = [
-        f"{schedules.text(ratios[rival])} of that of {schedules.short(rival)}"
-        + (f", published {PUBLISHED[what][MINE] / PUBLISHED[what][rival]:.2f}" if rival in PUBLISHED[what] else "")
-        + f", without contention {geometric_mean(rest[rival]):.2f}"
-        for rival in rivals
-    ]
-    return Finding(
-        f"{claim} {schedules.describe_setting(setting)}", SOURCES[claim], f"its {WHAT[what]} is " + "; ".join(said),
-        geometric_mean(ratios[nearest]), f"of the {WHAT[what]} of {schedules.short(nearest)}",
-        log_interval(ratios[nearest]), len(ratios[nearest]),
-        graded(all(clear), any(clear), alike=all(no_difference(ratio_ends(found)) for found in beyond.values())),
-        f"reproduced if its {WHAT[what]} ÷ the rival's is surely below 1 (95 % interval over seeds, compared seed by seed) and surely below what it is "
-        "without contention, against each rival; partly if against some; no difference if it is what it is without contention, to 2 %",
-        (),
-    )  # fmt: skip

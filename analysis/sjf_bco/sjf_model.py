@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -10,31 +9,18 @@ import pandas as pd
 
 from testbed.core.runs.load import LoadError, Run
 from testbed.models.calibration import Cell, Fit, fit
-from testbed.models.statistics import ends, estimate_ratio, geometric_mean, interval, log_interval, ratio_ends
-from testbed.report import drawing, schedules, style
+from testbed.report import drawing, style
 from testbed.report import observations as observed
-from testbed.report.finding import Finding, graded, no_difference, not_measured_without
 from testbed.report.study import Study
 
 ID = "sjf-model"
 POSITION = 440
-PAPER = schedules.PAPER
 TITLE = "SJF-BCO's model: what contention costs, predicted and measured"
 TEXT = (
     "Equal jobs share the uplinks of two servers, p of them. Left, how much longer an iteration takes than alone (settled half, a dot a run), over what equation 8 "
     "says once it is fitted to the other half of the cells; on the line they agree, between the dotted lines within 10 %. Right, f: the fair share of how many jobs it is "
     "that each gets of the link while it sends, as fitted for each seed; the dashed line is f = p, jobs that always send together."
 )
-PREDICTS = "Equation 8, fitted to half of the cells, tells the base's iteration times in the other half to 10 %."
-INTERLEAVES = "Under MLTCP contention costs less than under its base: fitted, it looks like that of fewer jobs."
-SOURCES = {
-    PREDICTS: "ours: the report simulates its model and validates it nowhere",
-    INTERLEAVES: "ours: what interleaving would do to the report's ξ1",
-}
-CONTROLS = {
-    PREDICTS: "iterations that take the less, the more jobs contend",
-    INTERLEAVES: "iterations that take as long under MLTCP as under its base",
-}
 CLOSE, FAR = 0.10, 0.20
 
 
@@ -65,58 +51,23 @@ def draw(study: Study, out: Path) -> list[Path]:
     right.set(xlabel="p: jobs on the uplink", ylabel="f", title="What contention costs, fitted", xticks=crowds)
     right.legend(loc="upper left")
     drawing.caption(figure, f"{drawing.setting(study.runs[0])}; {drawing.count(table['seed'].nunique(), 'seed')}")
-    return drawing.save(figure, table, out, ID)
+    return [*drawing.save(figure, table, out, ID), *drawing.write_tables({f"{ID}-fits": _fitted(table, fits)}, out)]
 
 
-@not_measured_without(SOURCES)
-def find(study: Study) -> list[Finding]:
-    """Whether the model foretells the base, and what MLTCP makes of contention."""
-    table = _table(study)
-    fits = _fits(table)
-    pair = observed.pair({run.system: run.role for run in study.runs})
-    if pair is None:
-        raise LoadError("there are no runs of both a base and MLTCP")
-    return [_predicts(study, table, fits, pair[0]), _interleaves(study, table, fits, *pair)]
-
-
-def _predicts(study: Study, table: pd.DataFrame, fits: Mapping[str, Mapping[int, Fit]], base: str) -> Finding:
-    errors = {
-        system: [found[seed].error(_cells(table, system, seed, held_out=True)) for seed in found]
-        for system, found in fits.items()
-    }
-    low, high = ends(errors[base])
-    others = ", ".join(f"{system} {np.mean(found):.1%}" for system, found in errors.items() if system != base)
-    return Finding(
-        PREDICTS, SOURCES[PREDICTS],
-        f"{base}: off by {np.mean(errors[base]):.1%} in the mean of the cells that it was not fitted to ({others}); {_constants(base, fits[base])}",
-        float(np.mean(errors[base])), f"of an iteration under {base}, the mean error", interval(errors[base]), len(errors[base]),
-        graded(high <= CLOSE, low <= FAR and float(np.mean(errors[base])) <= FAR),
-        f"reproduced if the mean error on held-out cells is surely at most {CLOSE:.0%} (95 % interval over seeds), partly if its mean is at most {FAR:.0%}",
-        study.paths,
-    )  # fmt: skip
-
-
-def _interleaves(
-    study: Study, table: pd.DataFrame, fits: Mapping[str, Mapping[int, Fit]], base: str, other: str
-) -> Finding:
+def _fitted(table: pd.DataFrame, fits: dict[str, dict[int, Fit]]) -> pd.DataFrame:
+    """``system, role, first, seed, xi1, alpha, error, degradation``: the error on held-out cells, and f of the most jobs; ``first`` of its role."""
+    roles = dict(zip(table["system"], table["role"], strict=True))
+    firsts = {role: system for system, role in reversed(roles.items())}
     most = int(table["p"].max())
-    seeds = [seed for seed in fits[base] if seed in fits[other]]
-    ratios = [fits[other][seed].degradation(most) / fits[base][seed].degradation(most) for seed in seeds]
-    costs = {name: estimate_ratio([fits[name][seed].degradation(most) for seed in seeds]) for name in (base, other)}
-    return Finding(
-        INTERLEAVES, SOURCES[INTERLEAVES],
-        f"{drawing.count(most, 'job')} on an uplink look like {costs[other]} under {other} and like {costs[base]} under {base}; {_constants(other, fits[other])}; "
-        f"{_constants(base, fits[base])}",
-        geometric_mean(ratios), f"of the base's f, at p = {most}", log_interval(ratios), len(ratios),
-        graded(ratio_ends(ratios)[1] < 1, geometric_mean(ratios) < 1, alike=no_difference(ratio_ends(ratios))),
-        "reproduced if the fitted f of MLTCP ÷ that of its base is surely below 1 (95 % interval over seeds), partly if in the mean",
-        study.paths,
-    )  # fmt: skip
-
-
-def _constants(system: str, found: Mapping[int, Fit]) -> str:
-    xi1, alpha = (np.mean([getattr(one, name) for one in found.values()]) for name in ("xi1", "alpha"))
-    return f"{system}: ξ1 = {xi1:.2f}, α = {alpha:.2f}"
+    rows = [
+        {
+            "system": system, "role": roles[system], "first": firsts[roles[system]] == system, "seed": seed, "xi1": one.xi1, "alpha": one.alpha,
+            "error": one.error(_cells(table, system, seed, held_out=True)), "degradation": one.degradation(most),
+        }
+        for system, of_seed in fits.items()
+        for seed, one in of_seed.items()
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
 
 
 def _fits(table: pd.DataFrame) -> dict[str, dict[int, Fit]]:
@@ -144,7 +95,9 @@ def _table(study: Study) -> pd.DataFrame:
     table = observed.table(study).rename(columns={"cc": "system", "jobs": "p", "settled": "slowdown"})
     table = table.assign(ratio=[round(_ratio(run), 2) for run in study.runs])
     rank = table["p"].rank(method="dense") + table["ratio"].rank(method="dense")
-    return table.assign(held_out=rank % 2 == 1)[["system", "seed", "p", "ratio", "slowdown", "held_out", "timeouts"]]
+    return table.assign(held_out=rank % 2 == 1)[
+        ["system", "role", "seed", "p", "ratio", "slowdown", "held_out", "timeouts"]
+    ]
 
 
 def _ratio(run: Run) -> float:

@@ -36,7 +36,7 @@ def run(parsed: argparse.Namespace) -> int:
     from testbed.cli.unusable_results import unusable
     from testbed.core.heartbeat import Counter, Heartbeat
     from testbed.report import document, figures, study
-    from testbed.report.finding import VERDICTS
+    from testbed.report.grading import VERDICTS
 
     only = None if parsed.experiments is None else {study.figure_id(file.stem) for file in parsed.experiments}
     if only is not None and not only & {figure.ID for figure in figures.every()}:
@@ -49,7 +49,7 @@ def run(parsed: argparse.Namespace) -> int:
     try:
         counter = Counter(len(only) if only is not None else len(figures.every()), "figures")
         with Heartbeat(counter.line):
-            found = document.write(
+            found, graded = document.write(
                 parsed.results, parsed.figures, parsed.out, keep=parsed.keep, only=only, drawn=counter.advance
             )
     except (OSError, RequestError):
@@ -60,6 +60,6 @@ def run(parsed: argparse.Namespace) -> int:
     problems = [text.paragraph(f"{chapter.id}: {problem}") for chapter in found for problem in chapter.problems]
     print(*problems, sep="\n", end="\n" if problems else "", file=sys.stderr)
     for verdict in VERDICTS:
-        print(f"{sum(claim.verdict == verdict for chapter in found for claim in chapter.claims):4} {verdict}")
+        print(f"{sum(one.verdict == verdict for one in graded):4} {verdict}")
     print(parsed.out, parsed.out.with_suffix(".md"), sep="\n")
     return int(bool(problems))

@@ -1,15 +1,17 @@
-"""Several bases in one study (Reno and CUBIC, each with its MLTCP): one verdict and one drawing for each."""
+"""Several bases in one study (Reno and CUBIC, each with its MLTCP): one drawing for each, and one table whose column ``base`` tells them apart."""
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from testbed.congestion import catalogue
+import pandas as pd
+
+from testbed.core import folders
 from testbed.core.runs.load import Experiment, Run
 from testbed.report.figures import Figure
-from testbed.report.finding import Finding
 from testbed.report.study import Study
 
 
@@ -24,26 +26,35 @@ def studies(study: Study) -> dict[str, Study]:
     return {name: _select_base(study, name) for name, _ in runs.most_common()}
 
 
-def find(figure: Figure, study: Study) -> list[Finding]:
-    """A figure's findings, of each base; the claim says which."""
-    found = studies(study)
-    return [
-        finding if not name else replace(finding, claim=f"{finding.claim} Base: {catalogue.titled(name)}.")
-        for name, part in found.items()
-        for finding in figure.find(part)
-    ]
-
-
 def draw(figure: Figure, study: Study, out: Path) -> list[Path]:
-    """A figure's files: of the first base under its id, of the others under its id and their name."""
-    (_, first), *others = studies(study).items()
-    written = list(figure.draw(first, out))
-    for name, part in others:
-        for path in figure.draw(part, out / name):
-            target = out / f"{path.stem}-{name}{path.suffix}"
-            written.append(path.rename(target))
-        (out / name).rmdir()
-    return written
+    """A figure's files: images of the first base under its id, of the others under its id and their name; one table with all of them."""
+    found = studies(study)
+    written: dict[Path, None] = {}
+    tables: dict[str, list[pd.DataFrame]] = {}
+    for number, (name, part) in enumerate(found.items()):
+        folder = out / name if number else out
+        for path in figure.draw(part, folder):
+            if path.suffix == ".csv":
+                tables.setdefault(path.name, []).append(_with_base(path, name or _only_base(study)))
+                written[out / path.name] = None
+            else:
+                target = out / f"{path.stem}-{name}{path.suffix}" if number else path
+                written[path.rename(target)] = None
+        if number:
+            shutil.rmtree(folder)
+    for file, parts in tables.items():
+        folders.put(out / file, pd.concat(parts).to_csv(index=False).encode())
+    return list(written)
+
+
+def _with_base(path: Path, name: str) -> pd.DataFrame:
+    """A table as it was written, and whose it is."""
+    table = pd.read_csv(path, dtype=str, keep_default_na=False)
+    return table.assign(base=name) if name and "base" not in table else table
+
+
+def _only_base(study: Study) -> str:
+    return next((name for run in study.runs if run.role == "treatment" and (name := _base(run))), "")
 
 
 def _base(run: Run) -> str | None:

@@ -9,21 +9,11 @@ import numpy as np
 import pandas as pd
 
 from testbed.core.runs.load import Experiment, LoadError, Run
-from testbed.models.statistics import geometric_mean, log_interval, ratio_ends
 from testbed.report import drawing, style
 from testbed.report import observations as observed
-from testbed.report.finding import ALIKE, Finding, graded, no_difference, not_measured
 from testbed.report.study import Study
 
-SOURCE = "paper, abstract [published]"
-CLAIMS = {  # of a speed-up: the claim, and the number in it
-    "mean": ("MLTCP-{base} against {base}: up to 2× shorter mean iteration times.", 2.0),
-    "p99": ("MLTCP-{base} against {base}: up to 4× shorter 99th percentile of iteration times.", 4.0),
-}
-CONTROL = "iterations that take as long under MLTCP as under the base"
 ACROSS = 5  # distributions in a row
-ENOUGH = 1000  # settled iterations, for a 99th percentile
-REACHED = 0.9  # of the claimed number counts as that number
 NAMES = {"mean": "mean", "p99": "99th percentile"}
 TEXT = (
     "Above: the distribution of iteration times of all jobs, divided by the ideal (a job with the link to itself), for several "
@@ -75,67 +65,8 @@ def draw(study: Study, out: Path, *, marks: bool = False) -> list[Path]:
         f"A 99th percentile is of one run's iterations (settled: {', '.join(map(str, sorted(set(samples))))} of them).",
         "Fluid ceiling (equal jobs, one link): fair sharing at full overlap takes 1 + (1 − 1/n) load times the ideal, at most 2 − 1/n.",
     )
-    return drawing.save(figure, gains, out, study.id)
-
-
-def controls(base: str) -> dict[str, str]:
-    """What the claims about ``base`` fail on."""
-    return {claim.format(base=base): CONTROL for claim, _ in CLAIMS.values()}
-
-
-def find(study: Study, base: str) -> list[Finding]:
-    """The abstract's two speed-ups over ``base``, each judged at the number of jobs where it is largest."""
-    gains = _gains(observed.table(study)) if study.experiments else pd.DataFrame()
-    if gains.empty:
-        why = "no seed was run under both a base and MLTCP"
-        return [not_measured(claim.format(base=base), SOURCE, why) for claim, _ in CLAIMS.values()]
-    return [_judged(study, gains, metric, base) for metric in CLAIMS]
-
-
-def _judged(study: Study, gains: pd.DataFrame, metric: str, base: str) -> Finding:
-    claim, number = CLAIMS[metric]
-    rows = gains[gains["metric"] == metric]
-    points = {
-        str(point): {str(part): list(of_part["speed_up"]) for part, of_part in of_point.groupby("iterations")}
-        for point, of_point in rows.groupby("point", sort=False)
-    }
-    pooled = {} if metric == "mean" else {point: _pooled(study, point) for point in points}
-    candidates = [point for point in points if not pooled or pooled[point][1] >= ENOUGH] or list(points)
-    where = max(candidates, key=lambda point: geometric_mean(points[point]["settled"]))
-    values = points[where]["settled"]
-    low, high = ratio_ends(values)
-    value, of, over = geometric_mean(values), "", ""
-    enough = not pooled or pooled[where][1] >= ENOUGH
-    if pooled:
-        value, counted = pooled[where]
-        over = f" over {drawing.count(ENOUGH, 'iteration')} or more"
-        of = f" (pooled over jobs and seeds, {drawing.count(counted, 'iteration')}; its interval by seed)"
-    among = f"{len(candidates)} points" + (
-        f" with {drawing.count(ENOUGH, 'iteration')} or more" if len(candidates) < len(points) else ""
-    )
-    picked = (
-        f"; the largest of {among} is picked, and its interval does not make up for that" if len(candidates) > 1 else ""
-    )
-    return Finding(
-        claim.format(base=base), SOURCE,
-        f"{NAMES[metric]}, times shorter once settled, and over all iterations, the learning ones included: "
-        + "; ".join(
-            f"{point} {observed.with_interval(one['settled'])} and {observed.with_interval(one['all'])}" for point, one in points.items()
-        ),
-        value, f"× shorter {NAMES[metric]}, settled, {where}{of}", log_interval(values), len(values),
-        graded(value >= REACHED * number and enough, low > 1 + ALIKE, alike=no_difference((low, high))),
-        f"reproduced if the largest speed-up of the settled iterations is at least {REACHED * number:g}×{over}, partly if it is above "
-        f"1.02× (the interval's lower end; without an interval, the least seed); at {where} that is {low:.2f}×; no difference if it is surely within {ALIKE:.0%} of 1{picked}",
-        study.paths,
-    )  # fmt: skip
-
-
-def _pooled(study: Study, where: str) -> tuple[float, int]:
-    """The speed-up of the 99th percentile of all jobs' and seeds' settled iterations together, and of how many it is."""
-    experiment = next(one for one in study.experiments if _paired(one) and _name(one) == where)
-    base, other = observed.pair(experiment.roles) or ("", "")
-    (before, _), (after, count) = (observed.pooled_p99(experiment, system) for system in (base, other))
-    return before / after, count
+    pooled = pd.concat([observed.pooled_gains(point).assign(point=_name(point)) for point in points])
+    return [*drawing.save(figure, gains, out, study.id), *drawing.write_tables({f"{study.id}-p99": pooled}, out)]
 
 
 def _name(experiment: Experiment) -> str:

@@ -10,9 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
-from math import inf, isinf
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -24,13 +22,9 @@ from testbed.core.runs.load import Run
 from testbed.core.runs.manifest import Manifest
 from testbed.report import rerun_command, stalls, suspects
 from testbed.report.drawing import rate
-from testbed.report.finding import Finding, Verdict
 from testbed.report.sections import Section
 
-VERSION = 1
-NEVER = "inf"  # JSON has no infinity
-USUAL_PAPER = "MLTCP"
-SAME = ("claim", "source", "measured", "unit", "seeds", "verdict", "reason", "control")  # of a `Finding` and a `Claim`
+VERSION = 2
 
 
 class Link(msgspec.Struct, frozen=True):
@@ -38,35 +32,6 @@ class Link(msgspec.Struct, frozen=True):
 
     text: str
     href: str
-
-
-class Claim(msgspec.Struct, frozen=True):
-    """A `Finding`, and what there is to say of its runs."""
-
-    claim: str
-    source: str
-    measured: str
-    kept_value: float | str | None  # `NEVER` for infinity
-    unit: str
-    interval: tuple[float | str, float | str] | None
-    seeds: int
-    verdict: Verdict
-    reason: str
-    control: str
-    runs: int
-    stalls: str
-    suspects: str
-    first: Link | None
-
-    @property
-    def value(self) -> float | None:
-        """The number that stands for it; infinity is an iteration that never came."""
-        return None if self.kept_value is None else float(self.kept_value)
-
-    @property
-    def ends(self) -> tuple[float, float] | None:
-        """Of its interval."""
-        return None if self.interval is None else (float(self.interval[0]), float(self.interval[1]))
 
 
 class Experiment(msgspec.Struct, frozen=True):
@@ -83,8 +48,6 @@ class Chapter(msgspec.Struct, frozen=True):
     id: str
     title: str
     text: str
-    paper: str  # whose claims it judges, in a word
-    claims: tuple[Claim, ...]
     problems: tuple[str, ...]
     facts: tuple[tuple[str, str], ...]
     files: tuple[Link, ...]
@@ -99,6 +62,10 @@ class Chapter(msgspec.Struct, frozen=True):
         str, dict[str, int]
     ]  # what made the runs: to each question every answer, and of how many runs it is true
     started: tuple[str, str] | None  # the first and the last
+
+    def tables(self, here: Path) -> dict[str, Path]:
+        """Its tables by name, of a report that lies in ``here``."""
+        return {Path(link.text).stem: here / unquote(link.href) for link in self.files if link.text.endswith(".csv")}
 
     @property
     def images(self) -> list[str]:
@@ -116,8 +83,6 @@ def make_chapter(section: Section, results: Path, here: Path) -> Chapter:
         id=figure.ID,
         title=figure.TITLE,
         text=figure.TEXT,
-        paper=str(getattr(figure, "PAPER", USUAL_PAPER)),
-        claims=tuple(_claim(finding, here) for finding in section.findings),
         problems=section.problems,
         facts=tuple(_facts(section)),
         files=tuple(_link(path, here, path.name) for path in section.files),
@@ -170,26 +135,6 @@ def _place(id: str, figures: Path) -> Path:
     return figures / f"{id}.json"
 
 
-def _claim(finding: Finding, here: Path) -> Claim:
-    ends = finding.interval
-    same: dict[str, Any] = {name: getattr(finding, name) for name in SAME}
-    return Claim(
-        **same,
-        kept_value=_number(finding.value),
-        interval=None if ends is None else (_number(ends[0]) or 0.0, _number(ends[1]) or 0.0),
-        runs=len(finding.runs),
-        stalls=stalls.describe_stalls(finding.runs),
-        suspects=suspects.describe_suspects(finding.runs),
-        first=_link(finding.runs[0], here) if finding.runs else None,
-    )
-
-
-def _number(value: float | None) -> float | str | None:
-    if value is None:
-        return None
-    return (NEVER if value == inf else f"-{NEVER}") if isinf(value) else float(value)
-
-
 def _verify(run: Path) -> str | None:
     """The command that repeats a run; None if its name is not one to be typed."""
     path = _relative(run, Path.cwd())
@@ -217,6 +162,8 @@ def _facts(section: Section) -> list[tuple[str, str]]:
         ("where", ", ".join(sorted({run.manifest.backend for run in runs}))),
         ("runs", f"{len(section.every_run)} ({', '.join(f'{count} {verdict}' for verdict, count in sorted(verdicts.items(), reverse=True))})"),
         ("wall time", f"{duration(section.wall_s)} (one run at a time)"),
+        ("stalls", stalls.describe_stalls(section.study.paths)),
+        *([("suspect", told)] if (told := suspects.describe_suspects(section.study.paths)) else []),
     ]  # fmt: skip
 
 

@@ -1,38 +1,131 @@
-"""Every claim as a row: ``claims.csv``, for programs and for whoever compares two reports."""
+"""Claims as data: what papers and this testbed claim, read from the ``claims.toml`` beside the figures.
+
+A claim says by which table of its figure it is measured (`Measure`), and what the number has to be. `testbed.report.grading`
+turns both into a verdict. A sentence of an abstract names the claims that judge it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Literal
 
-import pandas as pd
+import msgspec
 
-from testbed.report.chapters import Chapter, Claim
+from testbed.core.errors import RequestError
 
-COLUMNS = ("paper", "claim", "figure", "verdict", "value", "low", "high", "seeds", "criterion", "control")
-LEVEL = 0.95
+FILE = "claims.toml"
+OURS = "ours"
 PAPERS = {
     "MLTCP": "MLTCP: Congestion Control for DNN Training (arXiv 2402.09589; HotNets 2024)",
     "LTP": "Boosting Distributed Machine Learning Training Through Loss-tolerant Transmission Protocol (LTP, IWQoS 2023)",
     "MLT": "Domain-specific Communication Optimization for Distributed DNN Training (DLCP, 2020; MLT, NSDI 2024)",
-    "OptiReduce": "OptiReduce (NSDI 2025)",
     "SJF-BCO": "On Scheduling Ring-All-Reduce Learning Jobs in Multi-Tenant GPU Clusters with Communication Contention (SJF-BCO, MobiHoc 2022)",
+    OURS: "Claims of this testbed, and of papers other than these four",
 }
+FEWEST_SEEDS = 5  # for any verdict
+
+Arm = Literal["", "paper", "recommended", "placebo"]
+Average = Literal["geometric", "mean", "median", "every"]
+Kind = Literal["magnitude", "universal", "bound", "existence"]
+Source = Literal["published", "recalled", "ours"]
 
 
-def table(chapters: Sequence[Chapter]) -> pd.DataFrame:
-    """A row for each claim, in the order of the report."""
-    rows = [_row(chapter, claim) for chapter in chapters for claim in chapter.claims]
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+class Measure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a number follows from the table of a figure.
+
+    ``value`` is a column or an expression of columns, of the ``rows`` that a query selects, in each of the ``cases`` (columns whose
+    values tell cases apart). With ``numerator`` and ``denominator`` (queries) it is the ratio of both, paired by ``per``; of several
+    systems in one of them (column ``fastest``) the one with the least value counts, and ``each`` tells cases of the denominator apart.
+    """
+
+    value: str
+    table: str = ""  # the figure's own
+    rows: str = ""
+    cases: tuple[str, ...] = ()
+    numerator: str = ""
+    denominator: str = ""
+    fastest: str = ""
+    each: tuple[str, ...] = ()
+    per: tuple[str, ...] = ("seed",)  # what repeats a case
+    average: Average = "geometric"
+    never: float | None = None  # stands for a value that never came
 
 
-def _row(chapter: Chapter, claim: Claim) -> tuple[object, ...]:
-    low, high = claim.ends or (None, None)
-    return (
-        chapter.paper, claim.claim, chapter.id, claim.verdict, claim.value, low, high, claim.seeds, claim.reason, claim.control,
+class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One claim. A magnitude has a number (``claimed``, a ratio); every other kind has bounds."""
+
+    id: str
+    paper: Literal["MLTCP", "LTP", "MLT", "SJF-BCO", "ours"]
+    sentence: str
+    source: Source
+    kind: Kind
+    figure: str
+    measure: Measure
+    stated: str = ""  # where
+    condition: str = ""
+    unit: str = ""
+    arm: Arm = ""
+    claimed: float | None = None
+    above: float | None = None  # strictly
+    below: float | None = None
+    at_least: float | None = None
+    at_most: float | None = None
+    base: str = ""  # rows of the base: if it does the same, there is no difference
+    needs: int = FEWEST_SEEDS  # seeds, or drawn lists of jobs
+    iterations: int = 0  # that a 99th percentile needs
+    open: str = ""  # why these runs cannot decide it, whatever they show
+    control: str = ""  # an experiment in which it must fail, or what else does
+    headline: int = 0  # its place on the report's first screen; 0: none
+    differs: str = ""  # why the number differs from the claimed one
+
+    @property
+    def bound(self) -> str:
+        """What the number has to be, as text."""
+        if self.claimed is not None:
+            return f"{self.claimed:g}"
+        if self.measure.average == "every":
+            return "every run"
+        both = (("> ", self.above), ("≥ ", self.at_least), ("< ", self.below), ("≤ ", self.at_most))
+        return ", ".join(f"{sign}{value:g}" for sign, value in both if value is not None)
+
+
+class Sentence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A sentence of an abstract in our words, the claims (ids) that judge it, and what of it nothing here can judge."""
+
+    paper: str
+    abstract: str
+    says: str
+    claims: tuple[str, ...] = ()
+    but: str = ""
+
+
+class Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A ``claims.toml``."""
+
+    claim: tuple[Claim, ...] = ()
+    sentence: tuple[Sentence, ...] = ()
+    threat: tuple[str, ...] = ()  # to the validity of all of it
+
+
+@cache
+def read(folder: Path) -> Content:
+    """The claims of a folder of figures; raises `RequestError` for a file that is none."""
+    path = folder / FILE
+    if not path.is_file():
+        return Content()
+    try:
+        return msgspec.toml.decode(path.read_bytes(), type=Content)
+    except msgspec.MsgspecError as error:
+        raise RequestError(f"{path}: {error}. Compare it with the claims of a built-in figure.") from error
+
+
+def of_figures(files: Iterable[str | None]) -> Content:
+    """All claims and sentences beside these files of figures, each folder once."""
+    folders = dict.fromkeys(Path(file).parent for file in files if file is not None)
+    found = [read(folder) for folder in folders]
+    return Content(
+        tuple(claim for one in found for claim in one.claim), tuple(sentence for one in found for sentence in one.sentence),
+        tuple(threat for one in found for threat in one.threat),
     )  # fmt: skip
-
-
-def by_chance(chapters: Sequence[Chapter]) -> str:
-    """How many of the intervals are to be expected to miss what they are of, in a sentence."""
-    count = sum(claim.ends is not None for chapter in chapters for claim in chapter.claims)
-    return f"Of {count} intervals at {LEVEL:.0%}, {(1 - LEVEL) * count:.1f} are to be expected to miss by chance alone."

@@ -1,4 +1,4 @@
-"""The report: every claim with its verdict, every figure with its text, and what made them; one HTML file, and Markdown.
+"""The report: headlines, every claim with its verdict, every figure with its text, and what made them; one HTML file, and Markdown.
 
 ``mltcp report RESULTS --out report.html`` draws the figures and writes ``report.html``, ``report.md`` and
 ``claims.csv``.
@@ -9,28 +9,35 @@ files: the same results give the same bytes.
 from __future__ import annotations
 
 import base64
+import io
 import re
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Sequence
 from math import isinf
 from pathlib import Path
 from typing import Any
 
 import jinja2
+import pandas as pd
+from PIL import Image
 
 from testbed.core import folders, text
+from testbed.core.environment import ROOT
 from testbed.core.runs import determinism_log
-from testbed.report import abstracts, boundaries, chapters, claims, drawing, sections
+from testbed.report import chapters, drawing, sections, verdicts
+from testbed.report import figures as figures_of
 from testbed.report.chapters import Chapter
-from testbed.report.finding import VERDICTS
+from testbed.report.claims import PAPERS, Content
+from testbed.report.grading import MARKS, VERDICTS, Graded
 
-MARKS = {"reproduced": "✓", "partly": "◐", "no difference": "=", "not reproduced": "✗", "not measured": "–"}
+WIDEST, HIGHEST, COLOURS = 860, 2800, 24  # of an image in the page
+KEPT = Path(ROOT, "docs", "report", "claims.csv")  # what the kept report says: a quick set is held against it
 
 
 def write(
     results: Path, figures: Path, out: Path, *, keep: bool = False, only: Collection[str] | None = None,
     drawn: Callable[[], None] = lambda: None,
-) -> list[Chapter]:  # fmt: skip
+) -> tuple[list[Chapter], list[Graded]]:  # fmt: skip
     """Draw every figure to ``figures`` and write ``out`` (HTML), the same as ``.md``, and ``claims.csv``; what they say.
 
     ``keep``: a figure that ``results`` holds nothing for stays as the last report that was written with these ``figures``
@@ -42,17 +49,26 @@ def write(
     for section in sections.every(results, figures, only):
         found.append(_chapter(section, results, figures, out.parent, keep))
         drawn()
+    return found, render(found, results, out, limited=only is not None)
+
+
+def render(found: Sequence[Chapter], results: Path, out: Path, *, limited: bool = False) -> list[Graded]:
+    """Grade all claims and write ``out``, the same as ``.md``, and ``claims.csv``. ``limited``: only the claims of these figures."""
+    content = figures_of.claims()
+    by_id = {chapter.id: chapter for chapter in found}
+    claimed = [claim for claim in content.claim if not limited or claim.figure in by_id]
+    graded, wrong = verdicts.of_chapters(claimed, by_id, out.parent)
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=jinja2.select_autoescape(["html.j2"], default=False),
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
-    environment.filters.update(md=markdown, number=number, interval=interval)
-    environment.filters["image"] = lambda href: base64.b64encode((out.parent / href).read_bytes()).decode()
-    context = _context(found, results, limited=only is not None)
+    environment.filters.update(md=markdown, number=number, interval=interval, finding=finding, told=told)
+    environment.filters["image"] = lambda href: base64.b64encode(_small(out.parent / href)).decode()
+    context = _context(found, graded, content, results) | {"wrong": wrong}
     for path, template in ((out, "report.html.j2"), (out.with_suffix(".md"), "report.md.j2")):
         folders.put(path, environment.get_template(template).render(context).encode())
-    drawing.write_table(claims.table(found), out.with_name("claims.csv"))
-    return found
+    drawing.write_table(verdicts.table(graded), out.with_name("claims.csv"))
+    return graded
 
 
 def _chapter(section: sections.Section, results: Path, figures: Path, here: Path, keep: bool) -> Chapter:
@@ -66,61 +82,46 @@ def _chapter(section: sections.Section, results: Path, figures: Path, here: Path
     return made
 
 
-def _context(found: Sequence[Chapter], results: Path, *, limited: bool) -> dict[str, Any]:
+def _context(found: Sequence[Chapter], graded: Sequence[Graded], content: Content, results: Path) -> dict[str, Any]:
     shown = [chapter for chapter in found if chapter.drawn or chapter.problems]
     quick = [chapter.id for chapter in shown if chapter.quick]
-    by = abstracts.judges(found)
+    kept = pd.read_csv(KEPT) if quick and KEPT.is_file() else None
+    by_figure: dict[str, list[Graded]] = defaultdict(list)
+    for one in graded:
+        by_figure[one.claim.figure].append(one)
     return {
-        "verdicts": _tally(found),
+        "verdicts": VERDICTS,
         "marks": MARKS,
+        "titles": PAPERS,
+        "headlines": sorted((one for one in graded if one.claim.headline), key=lambda one: one.claim.headline),
         "papers": [
-            _paper(name, found, by, limited=limited) for name in dict.fromkeys(chapter.paper for chapter in found)
+            (paper, verdicts.counts(mine), mine) for paper, mine in verdicts.by_paper(graded).items()
         ],
-        "boundaries": [
-            (one, by.get(one.gain), by.get(one.there))
-            for one in boundaries.BOUNDARIES
-            if not limited or {one.gain, one.there} & by.keys()
-        ],
+        "abstracts": defaultdict(dict, verdicts.judged(content, graded)),
+        "threats": content.threat,
+        "by_figure": by_figure,
+        "agrees": defaultdict(str) if kept is None else defaultdict(str, {one.claim.id: verdicts.agreement(one, kept) for one in graded if one.claim.figure in quick}),
         "chapters": shown,
+        "drawn": {chapter.id for chapter in shown},
         "missing": [chapter.id for chapter in found if chapter not in shown],
         "problems": sum(len(chapter.problems) for chapter in found),
         "provenance": _provenance(shown, results),
         "runs": sum(chapter.runs for chapter in shown),
-        "by_chance": claims.by_chance(found),
+        "by_chance": verdicts.by_chance(graded),
         "wall": chapters.duration(sum(chapter.wall_s for chapter in shown)),
         "quick": quick,
         "all_quick": len(quick) == len(shown),
-    }
+    }  # fmt: skip
 
 
-def _tally(found: Iterable[Chapter]) -> list[tuple[str, int]]:
-    """How many claims have each verdict."""
-    counts = Counter(claim.verdict for chapter in found for claim in chapter.claims)
-    return [(verdict, counts[verdict]) for verdict in VERDICTS]
-
-
-def _paper(name: str, found: Iterable[Chapter], by: abstracts.Judges, *, limited: bool) -> dict[str, Any]:
-    """The claims of one paper, those that were measured first, and the sentences of its abstracts.
-
-    ``limited``: of the sentences those that a claim of this report judges.
-    """
-    own = [chapter for chapter in found if chapter.paper == name]
-    rows = [(chapter, claim) for chapter in own for claim in chapter.claims]
-    return {
-        "title": claims.PAPERS.get(name, name),
-        "verdicts": [(verdict, count) for verdict, count in _tally(own) if count],
-        "claims": sorted(rows, key=lambda row: row[1].verdict == "not measured"),
-        "abstracts": [
-            (one.title, said)
-            for one in abstracts.ABSTRACTS
-            if one.paper == name and (said := _judged(one, by, limited=limited))
-        ],
-    }
-
-
-def _judged(abstract: abstracts.Abstract, by: abstracts.Judges, *, limited: bool) -> list[abstracts.Judged]:
-    judged = abstracts.judged(abstract, by)
-    return [one for one in judged if not limited or any(claim in by for claim in one.sentence.claims)]
+def _small(image: Path) -> bytes:
+    """A PNG for the page: no wider than a screen, with a palette. The file itself stays as it was drawn."""
+    with Image.open(image) as drawn:
+        shown = drawn.convert("RGB")
+    shown.thumbnail((WIDEST, HIGHEST))
+    found = io.BytesIO()
+    shown.quantize(COLOURS, dither=Image.Dither.NONE).save(found, "PNG", optimize=True)
+    return found.getvalue()
 
 
 def _provenance(shown: Sequence[Chapter], results: Path) -> list[tuple[str, list[str]]]:
@@ -145,6 +146,26 @@ def markdown(said: object) -> str:
     """Text from results for ``report.md``: in one line, and neither HTML nor Markdown."""
     escaped = text.plain(said).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\`\[\]|])", r"\\\1", escaped)
+
+
+def finding(one: Graded) -> str:
+    """A claim's number with the claimed one: ``1.48 of 2 × shorter mean, steady state (8 jobs, 50 Gbit/s)``."""
+    case, claim = one.case, one.claim
+    if case is None:
+        return "–"
+    if claim.measure.average == "every":
+        return f"{case.value:.0%} {claim.unit}" + (f" ({case.name})" if case.name else "")
+    of = f" of {claim.bound}" if claim.claimed is not None else ""
+    return f"{number(case.value)}{of} {claim.unit}" + (f" ({case.name})" if case.name else "")
+
+
+def told(one: Graded) -> str:
+    """In how many cases it holds, and why it is undecided."""
+    if one.case is None:
+        return ""
+    of = f"holds in {one.holds} of {one.cases} cases" if one.cases > 1 and one.claim.kind != "magnitude" else ""
+    alike = f"{one.independent} of {one.cases} cases are independent" if one.independent < one.cases else ""
+    return "; ".join(filter(None, (of, alike, one.why and f"undecided: {one.why}")))
 
 
 def number(value: float | None) -> str:

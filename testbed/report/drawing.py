@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -137,8 +137,14 @@ def _no_formula(cell: Any) -> Any:
 
 def save(figure: Any, table: pd.DataFrame, out: Path, id: str) -> list[Path]:
     """Write ``<id>.png``, ``.pdf`` and the data behind them, ``.csv``."""
-    write_table(table.drop(columns="role", errors="ignore"), out / f"{id}.csv")
-    return [*style.save(figure, out / id), out / f"{id}.csv"]
+    return [*style.save(figure, out / id), *write_tables({id: table}, out)]
+
+
+def write_tables(tables: Mapping[str, pd.DataFrame], out: Path) -> list[Path]:
+    """Write ``NAME.csv`` for each: what claims are measured from, beside the data of the figure itself."""
+    for name, table in tables.items():
+        write_table(table, out / f"{name}.csv")
+    return [out / f"{name}.csv" for name in tables]
 
 
 def bundle(axis: Any, table: pd.DataFrame, colour: str, label: str, *, band: bool = True) -> None:

@@ -1,21 +1,20 @@
 """The figures of the report, one file each, named as their id is (``cdf-reno``: ``cdf_reno.py``).
 
-Each has ``ID``, ``TITLE`` (one line), ``TEXT`` (what one sees, how to read it), ``CONTROLS`` (of each claim what it fails on), ``draw(study, out) -> list[Path]``, which
-writes ``<id>.png``, ``.pdf`` and ``.csv`` (the data behind it) to ``out`` or raises `LoadError`, and ``find(study) ->
-list[Finding]``, one for each claim. All are pure functions of run directories. A study without experiments draws nothing
-and finds its claims not measured. ``POSITION`` is its place in the report, in steps of ten.
+Each has ``ID``, ``TITLE`` (one line), ``TEXT`` (what one sees, how to read it) and ``draw(study, out) -> list[Path]``, which
+writes ``<id>.png``, ``.pdf``, ``.csv`` (the data behind it) and further tables to ``out``, or raises `LoadError`. It is a pure function of run
+directories; a study without experiments draws nothing. What is claimed of its tables stands in ``claims.toml`` beside it
+(`testbed.report.claims`). ``POSITION`` is its place in the report, in steps of ten.
 One that puts backends side by side says ``SEVERAL_BACKENDS = True``; for all others they must not be mixed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import inf
 from pathlib import Path
 from typing import Protocol, cast
 
 from testbed import registry
-from testbed.report.finding import Finding
+from testbed.report.claims import Content, of_figures
 from testbed.report.study import Study
 
 
@@ -25,11 +24,8 @@ class Figure(Protocol):
     ID: str
     TITLE: str
     TEXT: str
-    CONTROLS: Mapping[str, str]
 
     def draw(self, study: Study, out: Path) -> list[Path]: ...
-
-    def find(self, study: Study) -> list[Finding]: ...
 
 
 def every() -> list[Figure]:
@@ -37,6 +33,11 @@ def every() -> list[Figure]:
     kind = registry.FIGURE
     found = [cast(Figure, registry.find(kind, name)) for name in (*registry.names(kind), *registry.installed(kind))]
     return sorted(found, key=lambda figure: (getattr(figure, "POSITION", inf), figure.ID))
+
+
+def claims() -> Content:
+    """All claims beside all figures, and the sentences of abstracts."""
+    return of_figures(getattr(figure, "__file__", None) for figure in every())
 
 
 def find(name: str) -> Figure:

@@ -68,6 +68,21 @@ def pooled_p99(experiment: Experiment, system: str) -> tuple[float, int]:
     return float(np.percentile(pooled, 99)), len(pooled)
 
 
+def pooled_gains(experiment: Experiment) -> pd.DataFrame:
+    """The base's 99th percentile ÷ MLTCP's, pooled over jobs and seeds: ``value, low, high, seeds, iterations`` (the interval is over the
+    seeds' own percentiles); no rows without a seed of both."""
+    found = pair(experiment.roles)
+    rows = table(Study("", (experiment,), ()))
+    gains = ratios(rows, *found, "settled_p99") if found else []
+    if not found or not gains:
+        return pd.DataFrame(columns=["value", "low", "high", "seeds", "iterations"])
+    (before, _), (after, iterations) = (pooled_p99(experiment, system) for system in found)
+    low, high = log_interval(gains) or (nan, nan)
+    return pd.DataFrame(
+        [{"value": before / after, "low": low, "high": high, "seeds": len(gains), "iterations": iterations}]
+    )
+
+
 def duty(run: Run, job: int) -> float:
     """Share of a job's ideal iteration in which it needs the whole link, headers included."""
     sent = max(run.jobs[job].bytes_per_worker) / payload_share(run.plan.link.mtu)

@@ -29,7 +29,7 @@ NAMES = {"gather_s": "gather", "broadcast_s": "broadcast", "rest_s": "computing"
 
 def table(study: Study) -> pd.DataFrame:
     """A row per run: its point, means over iterations of ``gather_s, broadcast_s, rest_s`` and ``iteration_s``, ``delivered`` of the
-    gradients (1 under stock TCP), and bytes; its index is the run's place in ``study.runs``; raises `LoadError` if there is no LTP beside something else."""
+    gradients (1 under stock TCP), and bytes; whether it is LTP with its defaults (``own``), told to deliver all (``whole``), the first TCP; its index is the run's place in ``study.runs``; raises `LoadError` if there is no LTP beside something else."""
     rows = pd.DataFrame([_row(run) for run in study.runs])
     if rows.empty or not rows["lossy"].any() or rows["lossy"].all():
         raise LoadError(f"{study.id}: there are no results of both LTP and TCP; run experiments/{study.id}.toml")
@@ -37,7 +37,11 @@ def table(study: Study) -> pd.DataFrame:
     seen = list(dict.fromkeys(run.system for experiment in study.experiments for run in experiment.runs))
     points = Counter(name for experiment in study.experiments for name in {run.system for run in experiment.runs})
     order = {name: place for place, name in enumerate(sorted(seen, key=lambda name: -points[name]))}
-    return rows.sort_values("system", key=lambda names: names.map(order), kind="stable")
+    rows = rows.sort_values("system", key=lambda names: names.map(order), kind="stable")
+    first = next(iter(tcp(rows)), None)
+    return rows.assign(
+        own=rows["system"] == lossy(study), whole=rows["system"] == whole(study), first_tcp=rows["system"] == first
+    )
 
 
 def _row(run: Run) -> dict[str, object]:

@@ -6,7 +6,7 @@ it gains by order and search.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from math import nan
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,9 @@ import pandas as pd
 
 from testbed.core.runs.load import LoadError, Schedules
 from testbed.core.runs.schedules import Setting
-from testbed.models.statistics import estimate_ratio, ratio_ends
 from testbed.report import drawing, style
-from testbed.report.finding import Finding, not_measured
 from testbed.report.study import Study
 
-PAPER = "SJF-BCO"
-REPORT = "technical report, arXiv 2207.07817"
 MINE = "sjf_bco"
 SHORT = {
     MINE: "SJF-BCO", "sjf_bco:faffp=leastload": "SJF-BCO, faffp=leastload", "list_scheduling": "LS", "first_fit": "FF", "random": "RAND",
@@ -31,7 +27,6 @@ SHORT = {
     "best_of:n=22": "tightest fit, 22 orders", "best_of:n=22,policy=random": "RAND, 22 orders",
 }  # fmt: skip
 USUAL_SERVERS = 20
-Judge = Callable[[Setting], Finding]
 
 
 def require_schedules(study: Study) -> Schedules:
@@ -62,45 +57,12 @@ def settings(computed: Schedules) -> list[Setting]:
     return [one for one in computed.made.asked.setting if not one.unlimited]
 
 
-def describe_setting(setting: Setting) -> str:
-    """A setting, as the end of a claim."""
-    if setting.most is not None:
-        return f"Setting: communication takes {setting.most:.0%} of an iteration at the most, as published."
-    return f"Setting: communication ÷ computing {setting.ratio:g}."
-
-
-def findings(
-    study: Study, sources: Mapping[str, str], judges: Mapping[str, Judge], among: Callable[[Schedules], list[Setting]] = settings
-) -> list[Finding]:  # fmt: skip
-    """A finding for each claim and setting (``among`` those); ``judges`` raise `LoadError` where there is nothing to judge by."""
-    if study.schedules is None:
-        return [not_measured(claim, source, "there are no schedules") for claim, source in sources.items()]
-    found = []
-    for claim, source in sources.items():
-        for setting in among(study.schedules):
-            try:
-                found.append(judges[claim](setting))
-            except LoadError as error:
-                found.append(not_measured(f"{claim} {describe_setting(setting)}", source, str(error)))
-    return found
-
-
-def below_one(ratios: Iterable[float]) -> bool:
-    """Whether ratios are surely below 1: their whole 95 % interval is."""
-    return ratio_ends(list(ratios))[1] < 1
-
-
 def ratio(over: pd.Series[float], under: pd.Series[float]) -> pd.Series[float]:
     """``over`` ÷ ``under`` of the seeds that both have; raises `LoadError` if there are none."""
     found = (over / under).dropna()
     if found.empty:
         raise LoadError("what it is judged by was not computed")
     return found
-
-
-def text(ratios: Iterable[float]) -> str:
-    """A ratio with its interval."""
-    return str(estimate_ratio(ratios))
 
 
 def heading(setting: Setting) -> str:

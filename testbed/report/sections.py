@@ -1,16 +1,14 @@
-"""A figure with all that belongs to it: the files drawn, the findings, what could not be used, what made it."""
+"""A figure with all that belongs to it: the files drawn, what could not be used, what made it."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.core.runs.load import LoadError, Run
-from testbed.models.statistics import FEWEST_SEEDS
 from testbed.report import bases, figures
 from testbed.report.figures import Figure
-from testbed.report.finding import Finding
 from testbed.report.study import Study, load_study
 
 
@@ -21,7 +19,6 @@ class Section:
     figure: Figure
     study: Study
     files: tuple[Path, ...]
-    findings: tuple[Finding, ...]
     problems: tuple[str, ...]
 
     @property
@@ -47,9 +44,7 @@ def one(figure: Figure, results: Path, out: Path) -> Section:
     study = load_study(results, figure.ID, several_backends=getattr(figure, "SEVERAL_BACKENDS", False))
     problems = list(study.problems)
     files: tuple[Path, ...] = ()
-    findings: tuple[Finding, ...] = ()
     try:
-        findings = tuple(_controlled(figure, _judged(finding)) for finding in bases.find(figure, study))
         files = () if study.is_empty else tuple(bases.draw(figure, study, out))
     except LoadError as error:
         problems.append(f"{error}. The figure is not drawn.")
@@ -60,22 +55,7 @@ def one(figure: Figure, results: Path, out: Path) -> Section:
         problems.append(
             f"{figure.ID} could not be made from these results ({type(error).__name__}: {error}): a fault of this program."
         )
-    section = Section(figure, study, files, findings, tuple(problems))
+    section = Section(figure, study, files, tuple(problems))
     for run in section.every_run:
         run.forget()
     return section
-
-
-def _controlled(figure: Figure, finding: Finding) -> Finding:
-    """With what the claim fails on; a claim may go on where the figure's ends (at which timeout, at which noise)."""
-    controls = (control for claim, control in figure.CONTROLS.items() if finding.claim.startswith(claim))
-    return replace(finding, control=next(controls, ""))
-
-
-def _judged(finding: Finding) -> Finding:
-    """Nothing that was measured is reproduced by one or two seeds, whatever the figure's own criterion says."""
-    if finding.verdict != "reproduced" or finding.value is None or finding.seeds >= FEWEST_SEEDS:
-        return finding
-    return replace(
-        finding, verdict="partly", reason=f"{finding.reason}; met, but partly at most below {FEWEST_SEEDS} seeds"
-    )

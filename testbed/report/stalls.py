@@ -1,4 +1,4 @@
-"""How many stalls of senders are in the numbers of a claim, in a few words (I18 of docs/fidelity.md)."""
+"""How many stalls of senders are in the numbers of a figure, in a few words (I18 of docs/fidelity.md)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KINDS = {
 
 
 def describe_stalls(runs: Iterable[Path]) -> str:
-    """What the runs of a claim have recorded, summed; older ones have not."""
+    """What the runs of a figure have recorded, summed; older ones have not."""
     manifests = [load_run(path).manifest for path in runs]
     recorded = [manifest.measured.tcp for manifest in manifests if manifest.measured.tcp is not None]
     if not recorded:

@@ -1,4 +1,4 @@
-"""Which runs of a claim are suspect, and by which invariant: they count, and whoever reads the number is told."""
+"""Which runs of a figure are suspect, and by which invariant: they count, and whoever reads the number is told."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from testbed.core.text import count
 
 
 def describe_suspects(runs: Iterable[Path]) -> str:
-    """How many of a claim's runs are suspect, and why; empty if none is."""
+    """How many of a figure's runs are suspect, and why; empty if none is."""
     verdicts = [load_run(path).verdict for path in runs]
     suspect = [verdict for verdict in verdicts if verdict.verdict == "suspect"]
     if not suspect:

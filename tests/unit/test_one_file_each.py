@@ -73,9 +73,6 @@ TEXT = "What one sees."
 def draw(study, out):
     (out / "toy.csv").write_text("runs\\\\n")
     return [out / "toy.csv"]
-
-def find(study):
-    return []
 """
 
 
@@ -159,4 +156,4 @@ def test_a_figure(add: Add, tmp_path: Path) -> None:
     last = figures.every()[-1]
     assert last.ID == "toy"
     study = Study("toy", (), ())
-    assert last.draw(study, tmp_path) == [tmp_path / "toy.csv"] and last.find(study) == []
+    assert last.draw(study, tmp_path) == [tmp_path / "toy.csv"]

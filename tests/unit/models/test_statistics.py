@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf, log, sqrt
-from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
-from analysis.mltcp import convergence
 from testbed.models import statistics
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
@@ -119,16 +116,3 @@ def test_a_cell_with_many_seeds_counts_no_more_than_one_with_few() -> None:
     same = statistics.by_cell([[1.0, 2.0, 4.0]])
     assert same.interval == pytest.approx(statistics.interval([1.0, 2.0, 4.0]))
     assert statistics.by_cell([[1.0, 2.0], [2.0]]).interval is None
-
-
-def test_the_kept_distance_of_the_fluid_model_is_that_over_cells() -> None:
-    """Of the report's own rows: most seeds are in the easiest cell, where the model is closest."""
-    report = Path(__file__).parents[3] / "docs/report"
-    rows = pd.read_csv(report / "figures/convergence.csv")
-    rows = rows[rows["mltcp"].astype(bool)].dropna(subset="at")
-    found = convergence._agreement(rows, ())
-    assert found.value == pytest.approx(4.33, abs=0.005)
-    kept = pd.read_csv(report / "claims.csv")
-    kept = kept[kept["claim"].str.startswith(convergence.TWIN_CLAIM) & kept["claim"].str.endswith("Reno.")]
-    assert kept["value"].to_list() == [pytest.approx(found.value, rel=1e-5)]
-    assert kept["verdict"].to_list() == [found.verdict]

@@ -40,8 +40,8 @@ def reported(results: Path, out: Path, *experiments: str) -> tuple[int, list[dic
 def test_a_report_of_one_experiment_has_its_figure_and_claims_alone(results: Path, tmp_path: Path) -> None:
     code, rows = reported(results, tmp_path, "experiments/interleaving.toml")
     assert code == 0
-    assert {row["figure"] for row in rows} == {"interleaving"} and len(rows) == 2
-    assert {path.stem for path in (tmp_path / "figures").iterdir()} == {"interleaving"}
+    assert {row["figure"] for row in rows} == {"interleaving"}
+    assert all(path.stem.startswith("interleaving") for path in (tmp_path / "figures").iterdir())
     assert 'id="stragglers"' not in (tmp_path / "report.html").read_text()
 
 

@@ -12,8 +12,9 @@ from testbed.core.errors import RequestError
 from testbed.core.runs.schedules import Setting
 from testbed.planning import few_jobs, schedules
 from testbed.report import figures, sections
-from testbed.report.finding import Finding, Verdict
+from testbed.report.grading import Graded, Verdict
 from testbed.spec import schedules as spec
+from tests.support.claimed import graded
 from tests.support.schedule_tables import FILES, Makespan, asked, invented, store
 
 GIVEN = Setting(name="counterexample", seconds=(3, 3, 2, 2, 2))
@@ -30,25 +31,31 @@ def times(ratio: float, name: str = "sjf_bco") -> Makespan:
     return makespan
 
 
-def computed(out: Path, *settings: Setting, seeds: int) -> Finding:
+def computed(out: Path, *settings: Setting, seeds: int) -> Graded:
     what = asked("sjf-bound", *settings, seeds=seeds)
     rows = [row for cell in schedules.cells(what) for row in schedules.rows(cell)]
-    (found,) = sjf_bound.find(store(what, rows, out))
-    return found
+    store(what, rows, out)
+    return judged(out)
+
+
+def judged(results: Path) -> Graded:
+    return graded("sjf-bound", results, results.parent / "report")["sjf-theorem-5"]
 
 
 def test_the_counterexample_refutes_the_theorem(tmp_path: Path) -> None:
     """By the schedulers themselves, and the optimum."""
-    found = computed(tmp_path, GIVEN, seeds=1)
-    assert found.verdict == "not reproduced" and found.value == pytest.approx(7 / 6)
-    assert "3, 3, 2, 2, 2 s on two GPUs (n_g φ u / l = 1): 7 s, where 6 s" in found.measured
+    found = computed(tmp_path / "results", GIVEN, SINGLE, RINGS, seeds=2)
+    assert found.verdict == "not reproduced" and found.case and found.case.value >= 7 / 6 - 1e-6
 
 
 def test_drawn_lists_of_single_gpu_jobs_refute_it_too_and_larger_ones_do_not(tmp_path: Path) -> None:
-    single = computed(tmp_path / "1", SINGLE, seeds=20)
-    assert single.verdict == "not reproduced" and single.seeds == 20 and single.value and single.value > 1
-    rings = computed(tmp_path / "4", RINGS, seeds=20)
-    assert rings.verdict == "reproduced" and rings.value and rings.value < 1
+    single = computed(tmp_path / "1" / "results", GIVEN, SINGLE, seeds=20)
+    assert single.verdict == "not reproduced" and single.case and single.case.value > 1
+    table = pd.read_csv(tmp_path / "1" / "report" / "figures" / "sjf-bound-worst.csv").set_index("setting")
+    assert table["value"][SINGLE.name] > 1 and table["seeds"][SINGLE.name] == 20
+    computed(tmp_path / "4" / "results", GIVEN, RINGS, seeds=20)
+    table = pd.read_csv(tmp_path / "4" / "report" / "figures" / "sjf-bound-worst.csv").set_index("setting")
+    assert table["value"][RINGS.name] < 1
 
 
 @pytest.mark.parametrize(
@@ -63,15 +70,8 @@ def test_the_negative_control_is_a_little_beyond_the_bound(
     makespan: Makespan, verdict: Verdict, tmp_path: Path
 ) -> None:
     """At the optimum, or at the bound of larger jobs, the claim holds; so it does if one reading is within it."""
-    (found,) = sjf_bound.find(invented("sjf-bound", makespan, tmp_path, GIVEN, SINGLE, RINGS))
-    assert found.claim in sjf_bound.CONTROLS and found.verdict == verdict
-
-
-def test_without_the_optimum_it_is_not_measured(tmp_path: Path) -> None:
-    what = asked("sjf-bound", GIVEN, seeds=1)
-    rows = [row for cell in schedules.cells(what) for row in schedules.rows(cell) if row["scheduler"] != "optimum"]
-    (found,) = sjf_bound.find(store(what, rows, tmp_path))
-    assert found.verdict == "not measured" and "the optimum was not computed" in found.reason
+    invented("sjf-bound", makespan, tmp_path / "results", GIVEN, SINGLE, RINGS)
+    assert judged(tmp_path / "results").verdict == verdict
 
 
 def test_it_is_drawn(tmp_path: Path) -> None:

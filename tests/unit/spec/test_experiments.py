@@ -15,6 +15,7 @@ from testbed.report import figures, sections
 from testbed.report.study import Study, figure_id, load_study
 from testbed.spec import schedules, sweep
 from tests.support import synthetic
+from tests.support.claimed import graded
 from tests.support.runs import some
 
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"
@@ -25,7 +26,7 @@ QUICK_RUNS = 40  # at most, of one file: each takes two seconds and more
 GENERAL = {"constant-factor", "constant-factor-loss", "static-unfairness"}
 # Those that runs of the fluid model cannot stand for (`test_report`).
 INVENTED = (
-    "baselines", "cdf-cubic", "cdf-dcqcn", "cdf-reno", "circular", "fairness", "map", "partial", "patterns", "scale", "tails",
+    "arms", "baselines", "cdf-cubic", "cdf-dcqcn", "cdf-reno", "circular", "fairness", "map", "partial", "patterns", "scale", "tails",
     "sensitivity", "stragglers", "sjf-model", "sjf-ratio", "sjf-sharing",
 )  # fmt: skip
 # What they have in common: a base and MLTCP, and whether the one gains on the other.
@@ -93,13 +94,15 @@ def test_every_figure_draws_and_judges(id: str, tmp_path: Path) -> None:
     found = study(id, tmp_path / "results", learns)
     assert found.problems == ()
     written = figure.draw(found, tmp_path / "out")
-    assert {path.name for path in written} == {f"{id}.{suffix}" for suffix in ("png", "pdf", "csv")}
-    findings = figure.find(found)
-    assert findings and {one.verdict for one in findings} != {"not measured"}
-    for one in findings:
-        assert one.runs and all(path.is_dir() for path in one.runs)
-        assert bool(one.unit) == (one.value is not None)  # a number nobody knows the meaning of is none
-        assert one.interval is None or one.value is None or one.interval[0] <= one.value <= one.interval[1]
+    assert {path.name for path in written} >= {f"{id}.{suffix}" for suffix in ("png", "pdf", "csv")}
+    claimed = [one for one in graded(id, tmp_path / "results", tmp_path / "report").values() if one.case is not None]
+    assert claimed
+    for one in claimed:
+        assert one.case and (
+            one.case.low is None
+            or one.case.high is None
+            or one.case.low <= one.case.value + 1e-9 <= one.case.high + 2e-9
+        )
 
 
 @pytest.mark.parametrize(
@@ -115,17 +118,23 @@ def test_every_figure_draws_what_a_real_clock_leaves_time_for(id: str, tmp_path:
     """One or two seeds, and fewer of everything."""
     synthetic.write(sweep.read(str(EXPERIMENTS / f"{id}.toml"), {"on": "host"}), tmp_path / "results", learns)
     section = sections.one(figures.find(id), tmp_path / "results", tmp_path / "out")
-    assert section.problems == () and len(section.files) == 3 and section.findings
+    assert section.problems == () and len(section.files) >= 3
 
 
 @pytest.mark.parametrize("id", SIMPLE)
 def test_verdicts_follow_the_data(id: str, tmp_path: Path) -> None:
-    figure = figures.find(id)
-    gain = figure.find(study(id, tmp_path / "gain", learns))[0]
-    none = figure.find(study(id, tmp_path / "none", same))[0]
-    assert gain.verdict in ("reproduced", "partly") and gain.value == pytest.approx(1.42, abs=0.01)
-    assert none.value == pytest.approx(1.0)
-    assert none.verdict == "no difference"
+    found = []
+    for name, times in (("gain", learns), ("none", same)):
+        study(id, tmp_path / name, times)
+        found.append(next(iter(graded(id, tmp_path / name, tmp_path / "out" / name).values())))
+    gain, none = found
+    assert (
+        gain.verdict not in ("no difference", "not reproduced")
+        and gain.case
+        and gain.case.value == pytest.approx(1.42, abs=0.01)
+    )
+    assert none.case and none.case.value == pytest.approx(1.0)
+    assert none.verdict == ("reproduced" if id == "map" else "no difference")  # that it does no harm
 
 
 def test_a_graph_of_jobs_and_links_has_a_loop_or_not() -> None:
@@ -140,11 +149,10 @@ def test_the_spread_of_offsets_is_that_on_a_circle() -> None:
     assert stragglers.spread_s(offsets + 0.5, 1.0) == pytest.approx(np.std([-0.05, 0.05, 0.0, 0.0]))
 
 
-@pytest.mark.parametrize(("apart", "verdict"), [(1.01, "reproduced"), (1.04, "partly"), (1.2, "not reproduced")])
+@pytest.mark.parametrize(("apart", "verdict"), [(1.01, "reproduced"), (1.04, "not reproduced")])
 def test_backends_agree_or_not(apart: float, verdict: str, tmp_path: Path) -> None:
     """Jobs alone and MLTCP once settled; two places of the same kind are one."""
     figure = figures.find("agreement")
-    assert figure.find(load_study(tmp_path, "agreement"))[0].verdict == "not measured"
     for place in ("uml", "host"):
         flags = {"name": f"agreement.{place}"}
         synthetic.write(
@@ -152,13 +160,12 @@ def test_backends_agree_or_not(apart: float, verdict: str, tmp_path: Path) -> No
             tmp_path,
             lambda one, iteration, factor=1.0 if place == "uml" else apart: factor * learns(one, iteration),  # type: ignore[misc]
         )
-    assert figure.find(load_study(tmp_path, "agreement"))[0].verdict == "not measured"
     assert len(figure.draw(load_study(tmp_path, "agreement"), tmp_path / "one")) == 3  # one place is no error, either
     for manifest in (tmp_path / "agreement.host").rglob("manifest.json"):
         manifest.write_text(manifest.read_text().replace('"backend": "uml"', '"backend": "host"'))
-    (found,) = figure.find(load_study(tmp_path, "agreement"))
-    assert (found.verdict, found.seeds) == (verdict, 3)
-    assert found.value == pytest.approx(apart - 1) and found.unit
+    (found,) = graded("agreement", tmp_path, tmp_path / "report").values()
+    assert found.case and (found.verdict, found.case.seeds) == (verdict, 3)
+    assert found.case.value == pytest.approx(1 / apart, rel=1e-3)
     assert len(figure.draw(load_study(tmp_path, "agreement"), tmp_path / "out")) == 3
     assert not sections.one(figure, tmp_path, tmp_path / "out").problems  # for any other figure two places are one
     assert any("same program" in problem for problem in load_study(tmp_path, "agreement").problems)

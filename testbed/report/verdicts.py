@@ -1,0 +1,112 @@
+"""What a report says of all claims: graded, counted by paper, and by the sentences of abstracts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from testbed.report import measures
+from testbed.report.chapters import Chapter
+from testbed.report.claims import PAPERS, Claim, Content, Sentence
+from testbed.report.grading import VERDICTS, Graded, Verdict, grade
+
+COLUMNS = (
+    "id", "paper", "source", "kind", "sentence", "figure", "arm", "claimed", "value", "low", "high", "seeds", "independent_cases",
+    "verdict", "criterion", "control",
+)  # fmt: skip
+LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A sentence of an abstract, its verdict (None: nothing judges it), and its claims."""
+
+    sentence: Sentence
+    verdict: Verdict | None
+    claims: tuple[Graded, ...]
+
+
+def of_chapters(claims: Iterable[Claim], chapters: Mapping[str, Chapter], here: Path) -> tuple[list[Graded], list[str]]:
+    """Every claim, graded by the tables of its figure; and what is wrong with tables. ``here``: where the report lies."""
+    found, problems = [], []
+    for claim in claims:
+        chapter = chapters.get(claim.figure)
+        tables = chapter.tables(here) if chapter is not None and chapter.drawn else {}
+        try:
+            cases = measures.of_claim(claim, tables)
+            base = measures.of_claim(claim, tables, base=True) if claim.base else []
+        except measures.MeasureError as error:
+            problems.append(str(error))
+            cases, base = [], []
+        found.append(grade(claim, cases, base))
+    return found, problems
+
+
+def table(graded: Sequence[Graded]) -> pd.DataFrame:
+    """``claims.csv``: a row a claim."""
+    return pd.DataFrame([_row(one) for one in graded], columns=list(COLUMNS))
+
+
+def _row(one: Graded) -> tuple[object, ...]:
+    claim, case = one.claim, one.case
+    value, low, high, seeds = (None, None, None, 0) if case is None else (case.value, case.low, case.high, case.seeds)
+    return (
+        claim.id, claim.paper, claim.source, claim.kind, claim.sentence, claim.figure, claim.arm, claim.bound, value, low, high, seeds,
+        one.independent, one.verdict, one.criterion, claim.control,
+    )  # fmt: skip
+
+
+def counts(graded: Iterable[Graded]) -> dict[Verdict, int]:
+    """How many claims have each verdict."""
+    found = Counter(one.verdict for one in graded)
+    return {verdict: found[verdict] for verdict in VERDICTS}
+
+
+def by_paper(graded: Sequence[Graded]) -> dict[str, list[Graded]]:
+    """Claims of each paper, and our own, apart; those that were measured first."""
+    found = {paper: [one for one in graded if one.claim.paper == paper] for paper in PAPERS}
+    return {paper: sorted(mine, key=lambda one: one.verdict == "not measured") for paper, mine in found.items() if mine}
+
+
+def judged(content: Content, graded: Sequence[Graded]) -> dict[str, dict[str, list[Judged]]]:
+    """By paper and abstract: its sentences, in order."""
+    by_id = {one.claim.id: one for one in graded}
+    found: dict[str, dict[str, list[Judged]]] = {}
+    for sentence in content.sentence:
+        claims = tuple(by_id[id] for id in sentence.claims if id in by_id)
+        verdict = together([one.verdict for one in claims]) if claims else None
+        found.setdefault(sentence.paper, {}).setdefault(sentence.abstract, []).append(Judged(sentence, verdict, claims))
+    return found
+
+
+def together(verdicts: Sequence[Verdict]) -> Verdict:
+    """Of a sentence that needs several claims: theirs if they agree; partly, if one of them holds at least in part; else undecided if
+    one is, or the worst."""
+    known: list[Verdict] = [verdict for verdict in verdicts if verdict != "not measured"]
+    if len(set(verdicts)) == 1 or not known:
+        return verdicts[0]
+    if {"reproduced", "partly"} & set(known):
+        return "partly"
+    return "undecided" if "undecided" in known else max(known, key=VERDICTS.index)
+
+
+def by_chance(graded: Iterable[Graded]) -> str:
+    """How many of the intervals are to be expected to miss what they are of, in a sentence."""
+    count = sum(one.case is not None and one.case.low is not None for one in graded)
+    return f"Of {count} intervals at {LEVEL:.0%}, {(1 - LEVEL) * count:.1f} are to be expected to miss by chance alone."
+
+
+def agreement(one: Graded, kept: pd.DataFrame) -> str:
+    """Whether a quick set agrees with the kept verdict (a row of ``claims.csv``): its interval meets the kept one; empty without either."""
+    rows = kept[kept["id"] == one.claim.id]
+    if one.case is None or rows.empty or pd.isna(rows["value"].iloc[0]):
+        return ""
+    row = rows.iloc[0]
+    low, high = (one.case.value if end is None else end for end in (one.case.low, one.case.high))
+    least, most = (row["value"] if pd.isna(row[end]) else row[end] for end in ("low", "high"))
+    word = "agrees with" if low <= most and least <= high else "differs from"
+    return f"{word} the kept {row['value']:.3g} ({row['verdict']})"

@@ -1,0 +1,122 @@
+"""One function grades every claim: magnitudes by logarithms, all others by bounds, and nothing by an interval on both sides of a boundary."""
+
+from __future__ import annotations
+
+from math import log
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from testbed.report.claims import Claim, Measure
+from testbed.report.grading import Case, grade, reach
+
+
+def claim(kind: str, average: str = "geometric", *, ratio: bool = False, **fields: Any) -> Claim:
+    measure = Measure("x", average=average, numerator="a" if ratio else "", denominator="b" if ratio else "")  # type: ignore[arg-type]
+    return Claim("x", "ours", "", "ours", kind, "x", measure, **fields)  # type: ignore[arg-type]
+
+
+def case(low: float, value: float, high: float, seeds: int = 5, **fields: Any) -> Case:
+    return Case("", value, low, high, seeds, **fields)
+
+
+@pytest.mark.parametrize(
+    ("claimed", "ends", "verdict"),
+    [
+        (4.0, (3.49, 4.15, 4.97), "reproduced"),
+        (4.0, (2.80, 2.97, 3.23), "partly"),
+        (4.0, (1.90, 2.97, 3.23), "undecided"),  # the interval's lower end is below half
+        (4.0, (1.73, 1.76, 1.78), "not reproduced"),
+        (4.0, (1.73, 1.76, 2.10), "undecided"),
+        (4.0, (0.99, 1.00, 1.01), "no difference"),
+        (0.5, (0.48, 0.50, 0.55), "reproduced"),  # what is to become smaller
+        (0.5, (0.90, 0.95, 0.97), "not reproduced"),
+        (1.622, (1.197, 1.424, 1.695), "undecided"),
+    ],
+)
+def test_a_magnitude_is_graded_by_its_logarithm(claimed: float, ends: tuple[float, float, float], verdict: str) -> None:
+    assert grade(claim("magnitude", claimed=claimed), [case(*ends)]).verdict == verdict
+
+
+@given(st.floats(1.1, 30), st.floats(0.5, 40), st.floats(0, 1), st.floats(0, 1))
+def test_no_decided_magnitude_straddles_half_of_what_is_claimed(
+    claimed: float, value: float, under: float, over: float
+) -> None:
+    asked = claim("magnitude", claimed=claimed)
+    found = grade(asked, [case(value / (1 + under), value, value * (1 + over))])
+    assert found.case is not None and found.case.low is not None and found.case.high is not None
+    low, high = reach(asked, found.case.low), reach(asked, found.case.high)
+    assert (found.verdict in ("undecided", "no difference")) or low > 0.5 or high < 0.5
+    assert reach(asked, value) == pytest.approx(log(value) / log(claimed))
+
+
+@pytest.mark.parametrize(
+    ("cases", "verdict"),
+    [
+        ([case(1.1, 1.2, 1.3), case(1.05, 1.1, 1.2)], "reproduced"),
+        ([case(1.1, 1.2, 1.3), case(0.9, 1.1, 1.2)], "undecided"),
+        ([case(1.1, 1.2, 1.3), case(0.9, 0.95, 0.99)], "not reproduced"),
+        ([case(0.99, 1.0, 1.01), case(0.985, 0.99, 1.0)], "no difference"),
+        ([case(1.1, 1.2, 1.3, seeds=4), case(1.1, 1.2, 1.3)], "undecided"),
+        ([case(0.9, 0.95, 0.99, seeds=4), case(1.1, 1.2, 1.3)], "undecided"),
+        ([], "not measured"),
+    ],
+)
+def test_a_universal_claim_holds_in_every_case(cases: list[Case], verdict: str) -> None:
+    assert grade(claim("universal", above=1.0, ratio=True), cases).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("cases", "verdict"),
+    [
+        ([case(1.1, 1.2, 1.3), case(0.9, 0.95, 0.99)], "reproduced"),
+        ([case(0.8, 1.2, 1.3), case(0.9, 0.95, 0.99)], "undecided"),
+        ([case(0.8, 0.9, 0.95), case(0.9, 0.95, 0.99)], "not reproduced"),
+    ],
+)
+def test_one_case_shows_that_something_exists(cases: list[Case], verdict: str) -> None:
+    assert grade(claim("existence", above=1.0), cases).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("ends", "verdict"),
+    [((0.97, 0.99, 1.01), "reproduced"), ((0.97, 1.0, 1.2), "undecided"), ((1.1, 1.2, 1.3), "not reproduced"), ((0.6, 0.7, 0.8), "not reproduced")],
+)  # fmt: skip
+def test_a_bound_holds_what_lies_within_it(ends: tuple[float, float, float], verdict: str) -> None:
+    assert grade(claim("bound", at_least=0.95, at_most=1.05), [case(*ends)]).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("runs", "verdict"), [((5, 5), "reproduced"), ((4, 5), "undecided"), ((1, 5), "not reproduced")]
+)
+def test_every_run_is_asked_for(runs: tuple[int, int], verdict: str) -> None:
+    from testbed.models.statistics import proportion  # noqa: PLC0415
+
+    found = proportion(*runs)
+    assert found.interval is not None
+    one = case(found.interval[0], found.value, found.interval[1], seeds=runs[1])
+    assert grade(claim("universal", "every"), [one]).verdict == verdict
+
+
+def test_what_the_base_does_as_well_is_no_difference() -> None:
+    asked, good, bad = claim("bound", at_most=1.05), case(0.99, 1.0, 1.01), case(1.3, 1.4, 1.5)
+    assert grade(asked, [good], [good]).verdict == "no difference"
+    assert grade(asked, [good], [bad]).verdict == "reproduced"
+
+
+def test_a_reason_leaves_a_claim_open() -> None:
+    found = grade(claim("bound", at_most=1.05, open="one job list"), [case(0.99, 1.0, 1.01)])
+    assert found.verdict == "undecided" and found.why == "one job list"
+
+
+def test_a_percentile_of_few_iterations_decides_nothing() -> None:
+    asked = claim("magnitude", claimed=4.0, iterations=1000)
+    assert grade(asked, [case(3.9, 4.0, 4.1, iterations=999)]).verdict == "undecided"
+    assert grade(asked, [case(3.9, 4.0, 4.1, iterations=1000)]).verdict == "reproduced"
+
+
+def test_identical_cases_count_once() -> None:
+    cases = [case(1.1, 1.2, 1.3, like=(1.2,)), case(1.1, 1.2, 1.3, like=(1.2,)), case(1.1, 1.2, 1.4, like=(1.3,))]
+    assert grade(claim("universal", above=1.0), cases).independent == 2
