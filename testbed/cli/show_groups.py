@@ -115,7 +115,8 @@ class View:
                     shown(role.name), shown(op.id), op.kind, shown(op.group or ""), f"{start * 1e3:.3f}", f"{(end - start) * 1e3:.3f}",
                     "" if op.computes else f"{op.size:,}", ", ".join(map(shown, op.after[:3])) + (", …" if len(op.after) > 3 else ""),
                 ])  # fmt: skip
-        return Sheet(columns, cells)
+        skipped = int(len(self.trace.all_roles) == 1)  # the column of its name says nothing
+        return Sheet(columns[skipped:], [row[skipped:] for row in cells])
 
     def summary(self) -> str:
         every = sum((Counter(own) for own in self.sent.values()), Counter[int]())

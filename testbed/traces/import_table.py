@@ -88,7 +88,7 @@ def _groups(imported: Imported) -> Iterator[str]:
     for one in imported.groups:
         group = one.group
         what = ", ".join(f"{count} {kind}" for kind, count in one.kinds)
-        parts = [quoted(group.name)]
+        parts = [quoted(group.name) if group.name else "(without a name)"]
         if group.description:
             parts.append(f"({shown(group.description)})")
         ranks = f"ranks {group.workers}" if group.workers else "ranks unknown"
