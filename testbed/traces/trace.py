@@ -348,6 +348,11 @@ def save(trace: Trace, path: Path) -> None:
     name, lines = ("roles", map(_role, roles)) if roles else ("operations", map(_line, operations))
     text = json.dumps(data, indent=2, ensure_ascii=False).removesuffix("\n}")
     text += f',\n  "{name}": [\n    ' + ",\n    ".join(lines) + "\n  ]\n}\n"
+    if (length := len(text.encode())) > MOST_BYTES:
+        raise TraceError(
+            f"{shown(path, 200)}: the trace has {length:,} bytes as a file, and {MOST_BYTES:,} is the most that can be read. "
+            "A trace is one iteration: import fewer operations or micro-batches"
+        )
     beside = path.with_name(f".{secrets.token_hex(8)}.new")
     with beside.open("x") as file:  # "x": neither through a link nor into a file that is there
         try:

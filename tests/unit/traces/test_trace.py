@@ -2,6 +2,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from testbed.core.units import Duration, Rate, Size
@@ -218,3 +219,13 @@ def test_an_importance_that_is_none_is_refused(importance: object, kind: str, tm
         one = {"id": "a", "kind": kind, "duration": "1ms", "importance": importance}
     with pytest.raises(trace.TraceError, match="importance"):
         trace.load(write(tmp_path, minimal() | {"operations": [one]}))
+
+
+def test_writes_nothing_that_it_would_not_read(tmp_path: Path) -> None:
+    loaded = trace.load(write(tmp_path, minimal()))
+    operations = tuple(
+        trace.Operation(id=f"{number}{'x' * 900}", kind="compute", duration=Duration(5)) for number in range(19_000)
+    )
+    with pytest.raises(trace.TraceError):
+        trace.save(msgspec.structs.replace(loaded, operations=operations), tmp_path / "large.json")
+    assert not (tmp_path / "large.json").exists()
