@@ -13,6 +13,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pandas as pd
 import pytest
 
@@ -20,9 +21,12 @@ from testbed import spec
 from testbed.backends import Backend
 from testbed.backends.progress import patience
 from testbed.campaign.tasks import Completed, Task, carry_out
+from testbed.campaign.verdict import Case
 from testbed.core.runs import rundir
+from testbed.core.runs.manifest import Manifest, Told
 from testbed.core.runs.plan import Plan
 from testbed.planning import plan
+from tests.support.manifests import manifest
 
 ROOT = Path(__file__).parents[2]
 # In front of a command: Ctrl-C and a closed terminal work, even if the tests themselves run in the background of a shell.
@@ -136,3 +140,10 @@ def cli(*arguments: str, cwd: Path, **options: Any) -> subprocess.CompletedProce
         [sys.executable, str(ROOT / "testbed" / "run.py"), *arguments],
         cwd=cwd, capture_output=True, text=True, check=False, **options,
     )  # fmt: skip
+
+
+def case(result: Result) -> Case:
+    """A run to be judged, with a provenance of no consequence."""
+    handed = msgspec.json.decode(result.files["manifest.json"], type=Told)
+    tables = {name: result.table(f"{name}.csv") for name in ("iterations", "links", "flows")}
+    return Case(Manifest.assemble(handed, manifest(handed.plan).made, digest="", disturbances=None), **tables)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from testbed import spec
 from testbed.backends import uml
 from testbed.backends.progress import patience
+from testbed.campaign.verdict import jobs
 from testbed.core.runs import rundir
 from testbed.planning import plan
 from testbed.traces import model_jobs, trace
@@ -53,6 +55,12 @@ def check(result: runs.Result, expected: dict[tuple[int, int], int]) -> None:
         assert set(iterations[iterations["worker"] == rank]["bytes"]) == {sent}, rank
     found = on_the_wire(result)
     assert set(found) == set(expected)
+    case = runs.case(result)
+    assert jobs.bytes_per_flow(case.plan.jobs[0]) == expected and not jobs.other_bytes(case)
+    first, *_, last = sorted(expected, key=expected.__getitem__)
+    if 2 * expected[first] < expected[last]:  # what one flow carried, under the name of another
+        names = {"{}-{}".format(*first): "{}-{}".format(*last), "{}-{}".format(*last): "{}-{}".format(*first)}
+        assert jobs.other_bytes(replace(case, flows=case.flows.replace({"flow": names})))
     for flow, size in expected.items():  # a sample comes before the end; a worker goes on until the run ends
         assert (ITERATIONS - 1) * size <= found[flow] <= (ITERATIONS + 1) * size, flow
 

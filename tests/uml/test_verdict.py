@@ -8,31 +8,19 @@ import msgspec
 import pytest
 
 from testbed.backends import uml
-from testbed.campaign.verdict import Case, judge
-from testbed.core.runs.manifest import Manifest, Told
-from testbed.core.runs.plan import Plan
+from testbed.campaign.verdict import judge
 from tests.support import runs
-from tests.support.manifests import manifest
 
 SLOW = {"rate": "100mbit", "compute": "100ms", "bytes": "1MB"}  # ideal: 184 ms
 
 
 def judged(**fields: Any) -> dict[str, list[dict[str, Any]]]:
     """Verdict and rows, by id, of the (only) plan of a spec."""
-    one = runs.one_plan(**fields)
-    result = runs.run_plan(uml.find(), **fields)
-    tables = {name: result.table(f"{name}.csv") for name in ("iterations", "links", "flows")}
-    verdict = judge(Case(told(one, result), **tables))
+    verdict = judge(runs.case(runs.run_plan(uml.find(), **fields)))
     rows: dict[str, list[dict[str, Any]]] = {"verdict": [msgspec.to_builtins(verdict)]}
     for row in verdict.invariants:
         rows.setdefault(row.id, []).append({"note": "", **msgspec.to_builtins(row)})
     return rows
-
-
-def told(plan: Plan, result: runs.Result) -> Manifest:
-    """What the run handed over, with a provenance of no consequence."""
-    handed = msgspec.json.decode(result.files["manifest.json"], type=Told)
-    return Manifest.assemble(handed, manifest(plan).made, digest="", disturbances=None)
 
 
 def test_a_run_that_is_seldom_sampled_is_valid() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pandas as pd
 
@@ -12,6 +14,7 @@ from testbed.core import builtin_transport
 from testbed.core.runs.disturbed import marked
 from testbed.core.runs.metrics import alone, iteration_times
 from testbed.core.runs.plan import JobPlan
+from testbed.replay import flows
 
 IN_A_RING = ("all_gather", "reduce_scatter")
 STAGES: tuple[transports.Stage, ...] = ("gradient", "parameter")
@@ -33,7 +36,7 @@ def lateness(case: Case) -> float | Noted | Unjudged:
 def other_bytes(case: Case) -> float:
     """I9: every iteration carried exactly the bytes of the (scaled) trace; of a real program nobody knows them.
 
-    Where some may be lost, both ends say the same; real programs of older runs say nothing.
+    Where ranks differ, each flow carried its own. Where some may be lost, both ends say the same; real programs of older runs say nothing.
     """
     wrong = 0
     for job in case.plan.jobs:
@@ -41,11 +44,46 @@ def other_bytes(case: Case) -> float:
             rows = case.iterations[(case.iterations["job"] == job.job) & (case.iterations["worker"] == rank)]
             short = job.leave_ns is None and job.job not in case.failed and len(rows) != job.iterations
             wrong += int((rows["bytes"] != expected).sum()) + short
+        if job.groups and job.by_tcp and job.job not in case.failed:
+            wrong += _misdirected(job, case)
     return wrong + sum(
         _misreported(job, case.messages)
         for job in case.plan.jobs
         if not builtin_transport.plain(job.transport) and not (job.program and case.messages is None)
     )
+
+
+def bytes_per_flow(job: JobPlan) -> dict[tuple[int, int], int]:
+    """Payload from rank to rank in one iteration of a job with groups."""
+    found: Counter[tuple[int, int]] = Counter()
+    for operation in {one.exchange: one for one in job.collectives}.values():
+        for rounds in flows.by_channel(operation, len(job.hosts), operation.bytes or 0, job.channels):
+            for each in rounds:
+                found.update(each)
+    return {flow: size for flow, size in found.items() if size}
+
+
+def _misdirected(job: JobPlan, case: Case) -> int:
+    """Flows that carried less than the iterations that had ended at their last sample, or more than those that had begun.
+
+    The kernel counts what was acknowledged, which lags behind what has left: one iteration is allowed for.
+    """
+    mine = case.flows[case.flows["job"] == job.job]
+    if mine.empty:
+        return 0
+    last = mine.sort_values("t_s").groupby(["worker", "flow"], as_index=False).last()
+    last["pair"] = [tuple(map(int, flow.partition("#")[0].split("-"))) for flow in last["flow"]]
+    acked = last.groupby("pair").agg(t_s=("t_s", "min"), bytes=("bytes_acked", "sum"), connections=("flow", "size"))
+    expected = bytes_per_flow(job)
+    iterations = case.iterations[case.iterations["job"] == job.job]
+    wrong = len(expected.keys() ^ set(acked.index))
+    for pair, t_s, carried, connections in acked.itertuples():
+        own = iterations[iterations["worker"] == pair[0]]
+        ended, begun = int((own["end_s"] <= t_s).sum()), int((own["start_s"] <= t_s).sum())
+        size = expected.get(pair, 0)
+        more = int(ended == len(own))  # a worker goes on until the run ends
+        wrong += not size * (ended - 1) <= carried <= size * (begun + more) + connections
+    return wrong
 
 
 def holds_gpus(case: Case) -> Unjudged | None:
