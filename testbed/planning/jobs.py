@@ -245,6 +245,8 @@ def _notes(spec: Spec, wanted: Sequence[Asked], hosts: Sequence[tuple[str, ...]]
         if one.trace.ranks not in (None, one.workers):
             found[f"{one.trace.name} is of {one.trace.ranks} ranks, and {one.workers} workers replay it"] = None
         if native is None:
+            if spec.keep_duty:
+                found[f"bytes of {one.trace.name} are not scaled: it has no native rate, which keep_duty needs"] = None
             continue
         factor = f"{decimal(int(spec.rate) / native, 4)} ({spec.rate} ÷ its native rate, {native})"
         if spec.keep_duty:

@@ -1,5 +1,7 @@
 """Bytes of a trace stay as they are, unless a job is to keep its duty."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from testbed import spec
 from testbed.core.runs.plan import Plan
 from testbed.planning.plan import planned
+from tests.support.group_traces import experts
 
 
 def plan(**fields: Any) -> Plan:
@@ -42,3 +45,10 @@ def test_the_factor_and_what_cannot_be_meant_are_said() -> None:
     assert "--keep-duty" in advice
     assert plan(rate="50gbit").notes == ()
     assert plan(trace=None, compute="1ms", bytes="10MB", rate="500mbit").notes == ()
+
+
+def test_a_trace_without_a_native_rate_says_that_it_keeps_its_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "free.json"
+    path.write_text(json.dumps(experts()))
+    free = {"trace": str(path), "topo": "star", "rate": "500mbit"}
+    assert len(plan(**free, keep_duty=True).notes) == 1 and plan(**free).notes == ()
