@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from testbed.core.runs.load import LoadError
 from testbed.models import statistics
 from testbed.models.statistics import Estimate
 from testbed.report import drawing
@@ -20,7 +21,7 @@ VALUE = "_value"  # a column of its own
 SUMMARY = ("low", "high", "seeds")  # columns of a table that has a row a case, not a row a seed
 
 
-class MeasureError(Exception):
+class MeasureError(LoadError):
     """A table does not have what a claim asks of it."""
 
 
