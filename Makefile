@@ -4,7 +4,7 @@ PYTHON := .venv/bin/python
 # The testbed's own kernel work needs root; ask for it only if we are not.
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: help setup environment python kernel modules torch demo demo-host test test-unit test-uml test-netns test-long coverage matrix check benchmarks reproduce reproduce-measured reproduce-there agreement figures report docs clean
+.PHONY: help setup environment python kernel modules torch demo demo-host test test-unit test-uml test-netns test-long coverage matrix check mutants benchmarks reproduce reproduce-measured reproduce-there agreement figures report docs clean
 .PHONY: vm-tools browser libfuzzer vm-kernel box test-vagrant
 
 help:
@@ -24,6 +24,7 @@ help:
 	@echo "make figures     figures again, from results/ alone; make report: report.html, too"
 	@echo "make check       linters and formats of shell, Python and C; make coverage: how much of the pure rooms the unit tests reach"
 	@echo "make matrix      the unit tests by every Python, a few runs on every linux-source that is found, modules of 32 bits (LINUX_SOURCE=…)"
+	@echo "make mutants     whether the tests notice 40 deliberate faults, one at a time (goes on where it was stopped; docs/testing.md)"
 	@echo "make test-vagrant box, vagrant up, a run in the VM, vagrant destroy (half an hour without KVM)"
 	@echo "make docs        the drawing of docs/architecture.md, docs/commands.md and docs/fields.md, from the code"
 	@echo "make benchmarks  cost per ACK in eBPF, of a run's start, of a sample; time to build a network, speed against ns-3"
@@ -154,6 +155,10 @@ docs: environment
 # With everything that is found here: Pythons, and the distribution's kernels. Not a part of `make test`.
 matrix: setup
 	$(PYTHON) tools/matrix.py $(if $(LINUX_SOURCE),--linux-source "$(LINUX_SOURCE)")
+
+# Deliberate faults, one at a time (docs/testing.md). Not a part of `make test`. ARGS="--only f-constant", ARGS=--list
+mutants: setup
+	$(PYTHON) tools/mutants.py $(ARGS)
 
 benchmarks: setup
 	$(SUDO) $(PYTHON) benchmarks/ebpf_cost.py
