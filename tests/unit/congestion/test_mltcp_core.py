@@ -180,6 +180,30 @@ def test_a_stray_boundary_does_no_lasting_harm(core: ctypes.CDLL) -> None:
     assert flow.state.total_bytes == 10_000_000
 
 
+def test_an_iteration_that_becomes_smaller_is_learned(core: ctypes.CDLL) -> None:
+    """An eighth of what is known is forgotten at each boundary, until the smaller count is the largest one."""
+    flow = Flow(core)
+    for _ in range(5):
+        flow.iterate(10_000_000, 500)
+    for expected in (10_000_000, 8_750_000, 8_000_000, 8_000_000):
+        flow.gap(500)
+        assert flow.state.total_bytes == expected
+        flow.send(8_000_000)
+
+
+def test_twice_as_much_is_believed_when_it_comes_twice_in_a_row(core: ctypes.CDLL) -> None:
+    """After a boundary that was missed one interval holds two iterations, which says nothing of the next."""
+    flow = Flow(core)
+    for _ in range(5):
+        flow.iterate(10_000_000, 500)
+    flow.iterate(25_000_000, 500)
+    flow.gap(500)
+    assert flow.state.total_bytes == 10_000_000
+    flow.send(25_000_000)
+    flow.gap(500)
+    assert flow.state.total_bytes == 25_000_000
+
+
 def test_outgrown_flows_behave_as_the_base(core: ctypes.CDLL) -> None:
     flow = Flow(core)
     for _ in range(4):
