@@ -318,6 +318,14 @@ def test_lemma_3(seed: int) -> None:
         assert makespan(how, requests, where) <= largest * work(how, requests, where) + 1e-9
 
 
+def test_sjf_bco_starts_the_smallest_job_first() -> None:
+    """One server: no two of these fit at once; of equal ones the first in the list is first."""
+    jobs = [Request(number, gpus, 1, compute_s=1.0) for number, gpus in enumerate((4, 3, 2, 3))]
+    starts = {one.job: one.start for one in asked("sjf_bco", jobs, cluster(4)).jobs}
+    assert [job for job, start in starts.items() if start == At(0)] == [2]
+    assert search.Instance(jobs, cluster(4), MODEL).smallest_first() == [2, 1, 3, 0]
+
+
 def test_trials_stop_where_theta_keeps_nothing() -> None:
     """One job on an empty cluster: one θ is as good as any."""
     assert asked("first_fit", [Request(0, 1, 1, 0, 1.0)], cluster(2)).trials == 2, "the horizon's and one more"
