@@ -48,7 +48,7 @@ def test_a_fault_whose_place_is_gone_or_there_twice_is_refused() -> None:
 def test_the_tests_and_runs_that_faults_meet_are_there() -> None:
     assert all((ROOT / path).exists() for paths in AREAS.values() for path in paths)
     for name in mutants.RUNS:
-        assert plan.plans(plan.resolve(spec.read(ROOT / mutants.PLANS / f"{name}.toml", {})))
+        assert plan.plans(plan.resolve(spec.read(str(ROOT / mutants.PLANS / f"{name}.toml"), {})))
 
 
 def row(result: str) -> mutants.Row:
