@@ -16,6 +16,7 @@ import contextlib
 import csv
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
@@ -57,6 +58,7 @@ SOURCES = (
 )
 LEAST_CAUGHT = 0.9
 LIMIT_S = 180.0
+HANGS = 3.0  # times what a stage takes without a fault
 NO_LIMIT_S = 24 * 3600.0
 CAUGHT, SURVIVED, UNDECIDED, DOES_NOT_BUILD = "caught", "survived", "undecided", "does not build"
 
@@ -115,7 +117,11 @@ class BuildError(Exception):
 
 
 class LimitError(Exception):
-    """The time is up; the message names the stage."""
+    """The time is up, after so many seconds in this stage."""
+
+    def __init__(self, stage: str, seconds: float) -> None:
+        super().__init__(stage)
+        self.stage, self.seconds = stage, seconds
 
 
 def read(path: Path = FAULTS) -> tuple[dict[str, list[str]], list[Mutant]]:
@@ -179,7 +185,7 @@ def run(words: Sequence[str], limit_s: float, stage: str) -> tuple[int, str]:
         try:
             output, _ = process.communicate(timeout=max(1.0, limit_s))
         except subprocess.TimeoutExpired as error:
-            raise LimitError(stage) from error
+            raise LimitError(stage, limit_s) from error
         finally:
             end(process)
     return process.returncode, output
@@ -304,7 +310,6 @@ def reference(tree: str, areas: Mapping[str, Sequence[str]], chosen: Sequence[Mu
 def tried(mutant: Mutant, areas: Mapping[str, Sequence[str]], sound: Reference, limit_s: float) -> tuple[str, str]:
     """The result, and what caught the fault."""
     ends = time.monotonic() + limit_s
-    usual_s = sound.seconds[f"unit {mutant.area}"] + sum(sound.seconds[f"run {name}"] for name in RUNS)
 
     def left() -> float:
         return ends - time.monotonic()
@@ -324,7 +329,9 @@ def tried(mutant: Mutant, areas: Mapping[str, Sequence[str]], sound: Reference, 
             return DOES_NOT_BUILD, ""
         except LimitError as error:
             # A fault that makes a stage hang is caught; a machine that is slow decides nothing.
-            return (CAUGHT, f"{error}: hangs") if 2 * usual_s < limit_s else (UNDECIDED, f"{error}: time is up")
+            stage = f"unit {mutant.area}" if error.stage == "unit" else error.stage
+            hangs = error.seconds >= HANGS * sound.seconds.get(stage, math.inf)
+            return (CAUGHT, f"{stage}: hangs") if hangs else (UNDECIDED, f"{stage}: time is up")
     return SURVIVED, ""
 
 

@@ -82,3 +82,24 @@ def test_what_was_tried_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.M
     assert not mutants.still_holds(row(mutants.SURVIVED), fault, "another tree")  # a test may be there for it
     assert not mutants.still_holds(row(mutants.UNDECIDED), fault, "tree")
     assert not mutants.still_holds(None, fault, "tree")
+
+
+@pytest.mark.parametrize(("seconds", "result"), [(30.0, mutants.CAUGHT), (29.0, mutants.UNDECIDED)])
+def test_a_fault_is_taken_out_again_and_caught_where_a_stage_hangs(
+    seconds: float, result: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault = FAULTS[0]
+    path = tmp_path / fault.file
+    path.parent.mkdir()
+    path.write_text(sound := (ROOT / fault.file).read_text())
+
+    def hang(*_: object) -> None:
+        assert path.read_text() == fault.applied(sound)
+        raise mutants.LimitError("unit", seconds)
+
+    monkeypatch.setattr(mutants, "TREE", tmp_path)
+    monkeypatch.setattr(mutants, "build", lambda *_: None)
+    monkeypatch.setattr(mutants, "unit_tests", hang)
+    reference = mutants.Reference("tree", {}, {f"unit {fault.area}": 10.0})
+    assert mutants.tried(fault, AREAS, reference, 180.0)[0] == result
+    assert path.read_text() == sound
