@@ -21,7 +21,7 @@ TEXT = (
     "seeds. Beside them the speed-up over the first system, what of the gradients was delivered where that is less than all, and what the queue dropped of all packets. Links drop; DCTCP's mark before. With the "
     "kernel's least timeout of 200 ms one lost tail holds up everybody; with a small one little of LTP's gain is left. Below: the same over messages of 50 kB to 100 MB a worker, and over the queue, with gather and broadcast apart, and what was delivered and dropped."
 )
-CLEAR, LONG_MS = 1.05, 200.0
+LONG_MS = 200.0
 ABOUT = 0.005  # of a gradient
 CELL = ["rate_bps", "bytes", "buffer_bytes"]
 LTP, WHOLE, PARTIAL = "LTP", "LTP, delivers everything", "TCP that closes early or sends less"
@@ -145,16 +145,6 @@ def _legend(drawn: Any, axis: Any, timeouts: Sequence[float]) -> None:
     lines += [axis.plot([], [], _dash(rto_ms), color=style.REFERENCE)[0] for rto_ms in timeouts]
     names = [*COLOURS, *(f"least timeout {rto_ms:g} ms" for rto_ms in timeouts)]
     drawn.legend(lines, names, loc="outside upper center", ncols=3, fontsize=9)
-
-
-def _not_everywhere(stock: list[list[str]], clear: list[bool]) -> str:
-    """TCPs that were not run in every setting, and in how many of theirs the gain is clear."""
-    found = ""
-    for system in dict.fromkeys(itertools.chain.from_iterable(stock)):
-        there = [gains for systems, gains in zip(stock, clear, strict=True) if system in systems]
-        if len(there) < len(stock):
-            found += f"; {system} was run in {len(there)} of the settings, of which {sum(there)} are surely above"
-    return found
 
 
 def _partial(cell: pd.DataFrame, own: str) -> tuple[list[str], list[str]]:

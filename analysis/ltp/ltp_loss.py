@@ -19,7 +19,7 @@ TEXT = (
     "what of the gradients was delivered where that is less than all. Random loss on a long path starves a TCP that takes it for congestion; one that "
     "does not (BBR), or LTP that delivers everything, says how much of the gain is the rate and how much the tolerance."
 )
-TIMES, SOME, WITHIN, SHORT_MS, LONG_MS = 30.0, 3.0, 0.1, 1.0, 200.0
+LONG_MS = 200.0
 CELL = ["rate_bps", "rtt_ms", "rto_ms"]
 
 

@@ -21,7 +21,7 @@ TEXT = (
     "says once it is fitted to the other half of the cells; on the line they agree, between the dotted lines within 10 %. Right, f: the fair share of how many jobs it is "
     "that each gets of the link while it sends, as fitted for each seed; the dashed line is f = p, jobs that always send together."
 )
-CLOSE, FAR = 0.10, 0.20
+CLOSE = 0.10
 
 
 def draw(study: Study, out: Path) -> list[Path]:

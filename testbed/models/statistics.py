@@ -87,15 +87,6 @@ def ends(values: Sequence[float]) -> Interval:
     return interval(values) or (min(values), max(values))
 
 
-def equivalent(values: Sequence[float]) -> Interval | None:
-    """The 90 % interval of the mean: within a margin on both sides, two one-sided tests at 5 % call it equivalent to 0 (Schuirmann, 1987)."""
-    data = np.asarray(values, dtype=float)
-    if len(data) < FEWEST_SEEDS or np.ptp(data) == 0:
-        return interval(values)
-    low, high = scipy.stats.t.interval(0.9, len(data) - 1, data.mean(), scipy.stats.sem(data))
-    return float(low), float(high)
-
-
 def geometric_mean(values: Iterable[float]) -> float:
     """Of ratios: what a ratio and its inverse agree on."""
     return float(np.exp(np.mean(np.log(list(values)))))

@@ -13,15 +13,6 @@ WINDOW_S = 0.01
 FEWEST = 25  # windows
 
 
-def fit_exponent(run: Run) -> float | None:
-    """p of a run of two jobs, by least squares through the origin on logarithms; None if they hardly send together."""
-    if len(run.jobs) != 2 or "mltcp_f" not in run.flows:
-        return None
-    rows = together(run)
-    rows = rows[rows["force"].abs() > 0]
-    return slope(rows) if len(rows) >= FEWEST else None
-
-
 def busiest(run: Run) -> dict[int, pd.DataFrame]:
     """Each job's flow that carries most."""
     tables = {}

@@ -17,7 +17,7 @@ from testbed.core.runs import measured
 from testbed.core.runs.load import Experiment, LoadError, Run
 from testbed.core.runs.plan import Role
 from testbed.models.frames import payload_share
-from testbed.models.statistics import geometric_mean, log_interval
+from testbed.models.statistics import log_interval
 from testbed.report.study import Study
 
 FEWEST_SETTLED = 5  # iterations
@@ -124,13 +124,6 @@ def pair(roles: Mapping[str, Role]) -> tuple[str, str] | None:
 def roles(rows: pd.DataFrame) -> dict[str, Role]:
     """Of the systems in a `table`, in its order."""
     return dict(zip(rows["cc"], rows["role"], strict=True))
-
-
-def with_interval(ratios: list[float], digits: int = 2) -> str:
-    """Geometric mean of ratios of times and its 95 % interval as text: ``1.31 (1.25–1.36)``."""
-    found = log_interval(ratios)
-    text = f"{geometric_mean(ratios):.{digits}f}"
-    return text if found is None else f"{text} ({found[0]:.{digits}f}–{found[1]:.{digits}f})"
 
 
 def _row(experiment: Experiment, run: Run) -> dict[str, object]:

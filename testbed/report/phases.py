@@ -170,11 +170,6 @@ def tcp(rows: pd.DataFrame) -> list[str]:
     return list(dict.fromkeys(rows[rows["stock"]]["system"]))
 
 
-def other_tcp(rows: pd.DataFrame) -> list[str]:
-    """TCPs that are not stock, as MLTCP's, and deliver everything."""
-    return list(dict.fromkeys(rows[~(rows["stock"] | rows["partial"] | rows["lossy"])]["system"]))
-
-
 def partial_tcp(rows: pd.DataFrame) -> list[str]:
     """TCP whose application goes without a part of each gradient: takes it as done early, or sends no more than a share."""
     return list(dict.fromkeys(rows[rows["partial"]]["system"]))
