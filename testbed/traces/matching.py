@@ -15,6 +15,7 @@ from itertools import pairwise, zip_longest
 from testbed.core.text import quoted, shown
 from testbed.traces.collectives import parts
 from testbed.traces.operations import WITH_SPLITS, Groups, Operation, Role
+from testbed.traces.ordering import in_order
 
 MOST_STEPS = 2_000_000  # operations of all ranks together
 SETTLED = 8  # iterations after which ranks have come to their pace
@@ -297,7 +298,8 @@ class _Matching:
                     number, place = at[op.id]
                     after[number][place] = waits
         before = [{one for own in waits for one in own} for waits in after]
-        if (order_of_all := _sorted(before)) is None:
+        order_of_all = in_order(before)
+        if len(order_of_all) < len(before):
             raise self._deadlock(made, before)
         place_of = {number: at for at, number in enumerate(order_of_all)}
         return tuple(
@@ -320,22 +322,6 @@ class _Matching:
                 f"operations: a deadlock. These wait for each other: {_listed(cycle)}. Change their order, or what they wait for"
             )
         raise AssertionError("without a cycle there is an order")
-
-
-def _sorted(before: Sequence[set[int]]) -> list[int] | None:
-    """Numbers, each behind those that it waits for; None if they wait for each other. (`graphlib` takes several times as long.)"""
-    followers: list[list[int]] = [[] for _ in before]
-    for number, waits in enumerate(before):
-        for one in waits:
-            followers[one].append(number)
-    missing = list(map(len, before))
-    order = [number for number, count in enumerate(missing) if not count]
-    for number in order:
-        for one in followers[number]:
-            missing[one] -= 1
-            if not missing[one]:
-                order.append(one)
-    return order if len(order) == len(before) else None
 
 
 def _check_alike(name: str, members: tuple[int, ...], number: int, together: Sequence[Operation | None]) -> None:

@@ -22,6 +22,7 @@ from typing import Literal
 from testbed.core.units import Duration, Size
 from testbed.traces import matching
 from testbed.traces.operations import Groups, Kind, Operation, Role
+from testbed.traces.ordering import in_order
 from testbed.traces.process_groups import Found, Group, Job
 from testbed.traces.trace import TraceError
 
@@ -122,24 +123,13 @@ class _Graph:
 
     def _sorted(self) -> list[int]:
         """All of them, each behind those it waits for; raises `TraceError`."""
-        followers: list[list[int]] = [[] for _ in self.tasks]
-        missing = [0] * len(self.tasks)
-        for number, task in enumerate(self.tasks):
-            for one in self.waits(number) | task.started:
-                followers[one].append(number)
-                missing[number] += 1
-        ready = [number for number, count in enumerate(missing) if not count]
-        for number in ready:
-            for one in followers[number]:
-                missing[one] -= 1
-                if not missing[one]:
-                    ready.append(one)
-        if len(ready) < len(self.tasks):
-            stuck = [str(self.tasks[number]) for number, count in enumerate(missing) if count]
+        order = in_order([self.waits(number) | task.started for number, task in enumerate(self.tasks)])
+        if len(order) < len(self.tasks):
+            stuck = [str(self.tasks[number]) for number in sorted(set(range(len(self.tasks))) - set(order))]
             raise TraceError(
                 f"operations wait for each other in a circle: {_listed(stuck)} are among them or wait for them. Remove a dependency"
             )
-        return ready
+        return order
 
     def _waits(self) -> list[set[int]]:
         found: list[set[int]] = [set()] * len(self.tasks)

@@ -15,7 +15,7 @@ from testbed.traces.process_groups import Group
 from testbed.traces.repeating import Call
 from testbed.traces.trace import Kind, TraceError
 
-_KINDS: dict[str, Kind] = {
+KINDS: dict[str, Kind] = {
     "allreduce": "all_reduce",
     "allgather": "all_gather",
     "reducescatter": "reduce_scatter",
@@ -37,7 +37,7 @@ MOST_BYTES = 1 << 50
 
 def kind_of(name: str) -> Kind | None:
     """The kind of NCCL's function (AllReduce, ncclAllReduce); None if it cannot be replayed (Reduce, Gather, Scatter)."""
-    return _KINDS.get(name.lower().removeprefix("nccl").replace("_", ""))
+    return KINDS.get(name.lower().removeprefix("nccl").replace("_", ""))
 
 
 def element_bytes(type_: object) -> int | None:

@@ -10,22 +10,14 @@ from itertools import pairwise
 from pathlib import Path
 
 from testbed.core.text import quoted, shown
+from testbed.traces import nccl
 from testbed.traces.importing import Request
 from testbed.traces.process_groups import InGroup
 from testbed.traces.trace import Kind, TraceError
 
 # Names as in ProcessGroupNCCL's record_param_comms (allreduce, _allgather_base, all_to_allv) and in
 # NCCL's kernels (ncclDevKernel_ReduceScatter_…): any that contains one of these, underscores aside.
-_KINDS: dict[str, Kind] = {
-    "allreduce": "all_reduce",
-    "allgather": "all_gather",
-    "reducescatter": "reduce_scatter",
-    "alltoall": "all_to_all",
-    "broadcast": "broadcast",
-    "sendrecv": "send_recv",  # a kernel that may do either
-    "send": "send",
-    "recv": "recv",
-}
+_KINDS: dict[str, Kind] = {"sendrecv": "send_recv", **nccl.KINDS}  # first a kernel that may do either
 _ONE_WAY = ("send", "recv", "send_recv")
 WITHOUT_DATA = {"wait", "barrier", "init"}
 # What a backend of torch.distributed calls a collective while it carries it out: nccl:all_reduce, gloo:broadcast

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, median
 from typing import Any
@@ -109,7 +109,8 @@ def iteration_of(ranks: Sequence[Sequence[Step]]) -> Iteration:
     computing = [[_moments(step).all for step in own] for own in alike if own]
     said = (*_about_steps(used, sum(map(len, ranks)), unfinished), *_about_others(alike))
     said = (*said, *_about_sizes(used), *_about_ranks(computing), *_about_noise(alike, computing))
-    usual, middle = _usual(used), _median_moments([_latest([_moments(one) for one in same]) for same in at_once])
+    usual = _usual(used)
+    middle = _combined([_combined([_moments(one) for one in same], max) for same in at_once], median)
     operations = tuple(_operations(usual, middle, typical))
     return Iteration(
         usual,
@@ -403,17 +404,17 @@ def _moments(step: Step) -> Moments:
     )
 
 
-def _latest(ranks: Sequence[Moments]) -> Moments:
-    """The moments of a step whose ranks wait for each other in every exchange."""
+def _combined(moments: Sequence[Moments], of: Callable[[Iterable[float]], float]) -> Moments:
+    """The median, or the latest, of several; an exchange is waited for before the end if it is so in more than half of them."""
     needed = []
-    for column in zip(*(one.needed for one in ranks), strict=True):
+    for column in zip(*(one.needed for one in moments), strict=True):
         known = [one for one in column if one is not None]
-        needed.append(max(known) if 2 * len(known) > len(column) else None)
+        needed.append(of(known) if 2 * len(known) > len(column) else None)
     return Moments(
-        ready=tuple(max(column) for column in zip(*(one.ready for one in ranks), strict=True)),
+        ready=tuple(map(of, zip(*(one.ready for one in moments), strict=True))),
         needed=tuple(needed),
-        ended=max(one.ended for one in ranks),
-        all=max(one.all for one in ranks),
+        ended=of(one.ended for one in moments),
+        all=of(one.all for one in moments),
     )
 
 
@@ -468,20 +469,6 @@ def length(spans: Sequence[tuple[float, float]]) -> float:
         total += max(0.0, end - max(start, until))
         until = max(until, end)
     return total
-
-
-def _median_moments(steps: Sequence[Moments]) -> Moments:
-    """The median over the steps; an exchange is waited for before the end if it is so in more than half of them."""
-    needed = []
-    for column in zip(*(step.needed for step in steps), strict=True):
-        known = [one for one in column if one is not None]
-        needed.append(median(known) if 2 * len(known) > len(column) else None)
-    return Moments(
-        ready=tuple(median(column) for column in zip(*(step.ready for step in steps), strict=True)),
-        needed=tuple(needed),
-        ended=median(step.ended for step in steps),
-        all=median(step.all for step in steps),
-    )
 
 
 def _operations(exchanges: Sequence[Exchange], moments: Moments, typical: Step) -> list[Operation]:
