@@ -15,6 +15,7 @@ from testbed.traces import matching
 from testbed.traces import trace as traces
 from testbed.traces.matching import Exchange
 from testbed.traces.trace import ALGORITHMS, Operation, Role, Trace
+from testbed.traces.wire_bytes import usual_bytes
 
 MOST_ROLES = 4  # that are drawn
 MOST_ROWS = 200  # of the table: of each role the first and the last of them
@@ -40,7 +41,7 @@ class View:
 
     def _exchange_s(self, one: Exchange) -> float:
         if self._usual(one):
-            return traces.usual_bytes(one.first, len(one.members)) * 8 / self.rate
+            return usual_bytes(one.first.kind, one.first.size, len(one.members)) * 8 / self.rate
         total = 0.0
         for flows in self.grouped.rounds(one):
             ends: Counter[tuple[str, int]] = Counter()
@@ -72,7 +73,9 @@ class View:
         for one in self.grouped.crossing:
             own = found.setdefault(MESSAGES if one.message else one.group, Counter())
             if self._usual(one):
-                own.update(dict.fromkeys(one.members, round(traces.usual_bytes(one.first, len(one.members)))))
+                own.update(
+                    dict.fromkeys(one.members, round(usual_bytes(one.first.kind, one.first.size, len(one.members))))
+                )
                 continue
             for flows in self.grouped.rounds(one):
                 for (source, _), size in flows.items():

@@ -16,6 +16,7 @@ from testbed.planning.groups import Grouped
 from testbed.traces import matching
 from testbed.traces import trace as traces
 from testbed.traces.trace import ALGORITHMS, Operation, Trace
+from testbed.traces.wire_bytes import usual_bytes
 
 MOST_BY_ROUNDS = 512  # GPUs of a collective whose algorithm is not the usual one: its bytes are counted round by round
 
@@ -49,7 +50,7 @@ def demand(trace: Trace, gpus: int | None = None) -> Demand:
 def _busiest_rank(op: Operation, ranks: int) -> float:
     """The most bytes that a rank sends or receives in a collective among so many ranks."""
     if op.algorithm in (None, ALGORITHMS[op.kind]):
-        return traces.usual_bytes(op, ranks)
+        return usual_bytes(op.kind, op.size, ranks)
     if ranks > MOST_BY_ROUNDS:
         raise RequestError(
             f"operation {quoted(op.id)}: {op.algorithm} among {ranks} GPUs is not computed. Give {MOST_BY_ROUNDS} at the most"
@@ -69,8 +70,9 @@ def _busiest_server(grouped: Grouped) -> float:
         on = {rank: grouped.servers[rank] for rank in one.members}
         if grouped.algorithm(one) == ALGORITHMS.get(one.first.kind):
             for server in on.values():
-                out[server] += traces.usual_bytes(one.first, len(on))
-                came[server] += traces.usual_bytes(one.first, len(on))
+                each = usual_bytes(one.first.kind, one.first.size, len(on))
+                out[server] += each
+                came[server] += each
             continue
         for flows in grouped.rounds(one):
             for (source, target), size in flows.items():

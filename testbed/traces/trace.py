@@ -43,6 +43,7 @@ from testbed.traces.devices import ComputesOn, Device
 from testbed.traces.matching import Matched
 from testbed.traces.operations import Groups, Kind, Operation, Placement, Role
 from testbed.traces.pipelining import EARLIER
+from testbed.traces.wire_bytes import usual_bytes
 from testbed.transports import Flow
 
 __all__ = ["Groups", "Kind", "Operation", "Placement", "Role"]  # of `testbed.traces.operations`
@@ -555,21 +556,10 @@ MOST_BY_ROUNDS = (
 )
 
 
-def usual_bytes(op: Operation, ranks: int) -> float:
-    """What each rank sends where a collective is carried out as usual: by a ring, to all others at once, or along a chain."""
-    match op.kind:
-        case "all_reduce":
-            return 2 * op.size * (ranks - 1) / ranks
-        case "all_gather" | "reduce_scatter" | "all_to_all":
-            return op.size * (ranks - 1) / ranks
-        case _:
-            return op.size
-
-
 def busiest_s(op: Operation, workers: int, rate_bps: float) -> float:
     """A collective between workers that each have a link of ``rate_bps``, payload alone: the busiest link decides."""
     if workers > MOST_BY_ROUNDS and op.algorithm in (None, ALGORITHMS[op.kind]):
-        return usual_bytes(op, workers) * 8 / rate_bps
+        return usual_bytes(op.kind, op.size, workers) * 8 / rate_bps
     total = 0.0
     for flows in rounds(op, workers):
         ends: dict[tuple[str, int], int] = {}

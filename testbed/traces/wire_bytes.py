@@ -5,19 +5,18 @@ from __future__ import annotations
 from testbed.traces.operations import Kind
 
 
-def on_the_wire(kind: Kind, size: int, ranks: int) -> tuple[int, int]:
-    """Bytes that one rank sends and receives in a collective of ``size`` bytes as usual (a ring), or in a message."""
+def usual_bytes(kind: Kind, size: int, ranks: int) -> float:
+    """What each rank sends where a collective is carried out as usual: by a ring, to all others at once, or along a chain."""
     match kind:
-        case "compute":
-            return 0, 0
-        case "send":
-            return size, 0
-        case "recv":
-            return 0, size
-        case "send_recv" | "broadcast":
-            return size, size
         case "all_reduce":
-            part = 2 * size * (ranks - 1) // ranks
+            return 2 * size * (ranks - 1) / ranks
+        case "all_gather" | "reduce_scatter" | "all_to_all":
+            return size * (ranks - 1) / ranks
         case _:
-            part = size * (ranks - 1) // ranks
-    return part, part
+            return size
+
+
+def on_the_wire(kind: Kind, size: int, ranks: int) -> tuple[int, int]:
+    """Bytes that one rank sends and receives in a collective of ``size`` bytes as usual, or in a message."""
+    each = 0 if kind == "compute" else int(usual_bytes(kind, size, ranks))
+    return 0 if kind == "recv" else each, 0 if kind == "send" else each
