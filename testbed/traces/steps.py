@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, median
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -31,6 +31,7 @@ _NORMAL = 1.4826  # standard deviation ÷ median absolute deviation, of a normal
 _OUTLIER = 5  # standard deviations from the median
 _MOST_NAMED = 3
 _STILL = 0.05  # part of the exchanges' time in which computing has to stand still for it to tell their rate
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -103,25 +104,31 @@ def iteration_of(ranks: Sequence[Sequence[Step]]) -> Iteration:
     """
     alike, unfinished = _alike(ranks)
     used = [step for own in alike for step in own]
-    moments = [_moments(step) for step in used]
-    at_once = list(zip(*alike, strict=True)) if len({len(own) for own in alike}) == 1 else [(step,) for step in used]
-    typical = used[sorted(range(len(used)), key=lambda index: moments[index].all)[len(used) // 2]]
-    computing = [[_moments(step).all for step in own] for own in alike if own]
+    moments = [[_moments(step) for step in own] for own in alike]
+    computing = [[one.all for one in own] for own in moments if own]
+    everywhere = [seconds for own in computing for seconds in own]
+    typical = used[sorted(range(len(used)), key=everywhere.__getitem__)[len(used) // 2]]
     said = (*_about_steps(used, sum(map(len, ranks)), unfinished), *_about_others(alike))
     said = (*said, *_about_sizes(used), *_about_ranks(computing), *_about_noise(alike, computing))
-    usual = _usual(used)
-    middle = _combined([_combined([_moments(one) for one in same], max) for same in at_once], median)
+    usual, middle = _usual(used), _combined([_combined(same, max) for same in _at_once(moments)], median)
     operations = tuple(_operations(usual, middle, typical))
     return Iteration(
         usual,
         operations,
         middle,
         median(step.duration_s for step in used),
-        tuple(_transfers(same) for same in at_once),
+        tuple(_transfers(same) for same in _at_once(alike)),
         len(used),
         tuple(map(tuple, computing)),
         said,
     )
+
+
+def _at_once(ranks: Sequence[Sequence[T]]) -> list[tuple[T, ...]]:
+    """The same step of all ranks together, if they have equally many; otherwise each step by itself."""
+    if len({len(own) for own in ranks}) == 1:
+        return list(zip(*ranks, strict=True))
+    return [(one,) for own in ranks for one in own]
 
 
 def trace_of(
