@@ -11,6 +11,7 @@ from testbed.core.units import Duration, Rate, Size
 from testbed.traces.devices import device
 from testbed.traces.importing import Imported
 from testbed.traces.operations import Operation
+from testbed.traces.steps import length
 from testbed.traces.trace import Trace
 from testbed.traces.wire_bytes import on_the_wire
 
@@ -37,44 +38,43 @@ def lines(imported: Imported) -> Iterator[str]:
     operations = profiled(imported)
     sizes = group_sizes(trace)
     yield from _groups(imported)
-    yield _row(
+    yield row(
         "ranks", "any number: the profile does not say how many there are" if trace.ranks is None else str(trace.ranks)
     )
     exchanges = [op for op in operations if not op.computes]
-    yield _row("tensors", f"{Size(sum(op.size for op in exchanges))} in {count(len(exchanges), 'exchange')}")
+    yield row("tensors", f"{Size(sum(op.size for op in exchanges))} in {count(len(exchanges), 'exchange')}")
     for whose, own in _by_connection(operations).items():
-        sent, received = _bytes(own, sizes)
-        each = f"{Size(sent)} out, {Size(received)} in per iteration and rank"
-        yield _row("bytes", f"{whose}{each} ({_counted(own)})" + ("" if trace.ranks else f", of {_SEVERAL} ranks"))
+        yield row("bytes", f"{whose}{exchanged(own, sizes)}" + ("" if trace.ranks else f", of {_SEVERAL} ranks"))
     compute_s = sum((op.duration or 0) for op in operations) / 1e9
     work = [op for op in operations if op.by_work]
-    computes = [f"{_time(compute_s)} per iteration"] if compute_s or not work else []
-    yield _row("compute", " and ".join([*computes, *([_work(work)] if work else [])]))
+    computes = [f"{duration(compute_s)} per iteration"] if compute_s or not work else []
+    yield row("compute", " and ".join([*computes, *([_work(work)] if work else [])]))
     if work:
         operations = profiled(replace(imported, trace=trace.timed(device(_EXAMPLE, None, None, None))))
     native = trace.native_rate or Rate(10**10)
     inside = trace.placement.inside if trace.placement else ()
     timings = {rate: timing(operations, sizes, rate, inside) for rate in (native // _FASTER, native, native * _FASTER)}
-    profile = f"{_time(imported.step_s)} in the profile" if imported.step_s else "the files have no times"
+    profile = f"{duration(imported.step_s)} in the profile" if imported.step_s else "the files have no times"
     on = f" on {_EXAMPLE}, as an example" if work else ""
-    yield _row("period", f"{_time(timings[native].period_s)} at {native}{on}; {profile}")
-    yield _row("duty", ", ".join(f"{one.duty:.0%} at {Rate(rate)}" for rate, one in timings.items()) + on)
-    yield _row("noise", trace.noise.replace("%", " %"))
+    yield row("period", f"{duration(timings[native].period_s)} at {native}{on}; {profile}")
+    yield row("duty", ", ".join(f"{one.duty:.0%} at {Rate(rate)}" for rate, one in timings.items()) + on)
+    yield row("noise", trace.noise.replace("%", " %"))
     if inside:
-        yield _row("assumed", "period and duty: each rank has a NIC, and exchanges inside a server take no time")
+        yield row("assumed", "period and duty: each rank has a NIC, and exchanges inside a server take no time")
     for each in trace.assumptions:
         left_out = "left out" in each
-        yield _row(
+        yield row(
             "warning" if each.startswith("warning: ") else "left out" if left_out else "assumed",
             each.removeprefix("warning: "),
         )
 
 
-def _row(name: str, text: str) -> str:
+def row(name: str, text: str) -> str:
+    """A line of the table."""
     return f"  {name:<9} {text}"
 
 
-def _time(seconds: float) -> Duration:
+def duration(seconds: float) -> Duration:
     return Duration(round(seconds * 1e9))
 
 
@@ -94,7 +94,7 @@ def _groups(imported: Imported) -> Iterator[str]:
         ranks = f"ranks {group.workers}" if group.workers else "ranks unknown"
         if group.ranks:
             ranks += f" [{_listed(group.ranks)}]"
-        yield _row(
+        yield row(
             "group",
             f"{' '.join(parts)}: {ranks}, {Size(one.bytes)} in all steps ({what}), {'chosen' if one.chosen else 'left out'}",
         )
@@ -115,11 +115,6 @@ def _by_connection(operations: Sequence[Operation]) -> dict[str, list[Operation]
     return found if len(found) > 1 else dict(zip([""], found.values(), strict=False))
 
 
-def _counted(operations: Sequence[Operation]) -> str:
-    kinds = Counter(op.kind for op in operations if not op.computes)
-    return ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-
-
 def profiled(imported: Imported) -> Sequence[Operation]:
     """The operations of the rank that the profile is of."""
     trace = imported.trace
@@ -136,9 +131,13 @@ def group_sizes(trace: Trace) -> dict[str | None, int]:
     return {**sizes, None: next(iter(sizes.values()), trace.ranks or _SEVERAL)}
 
 
-def _bytes(operations: Sequence[Operation], sizes: dict[str | None, int]) -> tuple[int, int]:
+def exchanged(operations: Sequence[Operation], sizes: dict[str | None, int]) -> str:
+    """What a rank sends and receives in exchanges, and how many of each kind there are."""
     each = [on_the_wire(op.kind, op.size, sizes.get(op.group, _SEVERAL)) for op in operations]
-    return sum(sent for sent, _ in each), sum(received for _, received in each)
+    sent, received = (Size(sum(column)) for column in zip(*each, strict=True))
+    kinds = Counter(op.kind for op in operations)
+    counted = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+    return f"{sent} out, {received} in per iteration and rank ({counted})"
 
 
 @dataclass
@@ -174,12 +173,4 @@ def timing(
         span = streams.carry(stream, ready, seconds)
         ends[op.id] = span[1]
         busy.append(span)
-    return Timing(max(ends.values(), default=0.0), covered(busy))
-
-
-def covered(spans: list[tuple[float, float]]) -> float:
-    total, until = 0.0, 0.0
-    for start, end in sorted(spans):
-        total += max(0.0, end - max(start, until))
-        until = max(until, end)
-    return total
+    return Timing(max(ends.values(), default=0.0), length(busy))
