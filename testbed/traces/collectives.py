@@ -22,6 +22,7 @@ Adding one is adding a file.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from types import ModuleType
 from typing import Literal
@@ -32,6 +33,7 @@ from testbed.transports import Flow
 # What a rank sends in a round is what has come in before: all flows are as fast as the slowest.
 LOCKSTEP = ("ring", "all_gather", "reduce_scatter")
 Waits = Literal["all", "hub", "nothing"]
+_UNEVEN = 0.01  # of an even part, by which parts have to differ
 
 
 def names() -> list[str]:
@@ -69,3 +71,9 @@ def volume(name: str, n: int, size: int, flow: Flow) -> int:
 def parts(n: int, size: int) -> list[int]:
     """A tensor in ``n`` parts that differ by a byte at most."""
     return [size * (i + 1) // n - size * i // n for i in range(n)]
+
+
+def uneven(parts: Sequence[int]) -> bool:
+    """Whether the parts of an all-to-all differ enough to be replayed as they are."""
+    total = sum(parts)
+    return max(abs(part * len(parts) - total) for part in parts) > _UNEVEN * total

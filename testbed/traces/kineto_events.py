@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from testbed.core.text import quoted, shown
+from testbed.traces.collectives import uneven
 from testbed.traces.json_stream import brief, head, items, number
 from testbed.traces.process_groups import Group
 from testbed.traces.pytorch import (
@@ -80,7 +81,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """One collective of this rank; what the event itself does not tell is found in `_kineto_collectives`."""
+    """One collective of this rank; what the event itself does not tell is found in `testbed.traces.kineto_collectives`."""
 
     kind: Kind
     bytes: int | None  # of the whole tensor; None if not recorded
@@ -309,7 +310,6 @@ def _described(unused: Unused, args: dict[str, Any], span: tuple[float, float], 
     )  # fmt: skip
 
 
-_UNEVEN = 0.01  # of an even part, by which parts have to differ
 _SPLITS = re.compile(r"\[\d{1,15}(?:, ?\d{1,15})*\]")
 
 
@@ -318,10 +318,9 @@ def _splits(kind: Kind, given: object, size: int | None, workers: int) -> tuple[
     if kind != "all_to_all" or not size or not isinstance(given, str) or not _SPLITS.fullmatch(given):
         return ()
     parts = [int(one) for one in given[1:-1].split(",")]
-    total = sum(parts)
-    if len(parts) != workers or not total or max(abs(one * workers - total) for one in parts) <= _UNEVEN * total:
+    if len(parts) != workers or not uneven(parts):
         return ()
-    shares = [size * one // total for one in parts]
+    shares = [size * one // sum(parts) for one in parts]
     return (*shares[:-1], size - sum(shares[:-1]))
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from testbed.core.text import shown
+from testbed.traces.collectives import uneven
 from testbed.traces.process_groups import Group
 from testbed.traces.repeating import Call
 from testbed.traces.trace import Kind, TraceError
@@ -30,7 +31,6 @@ _TYPES = {  # ncclDataType_t, by number
     0: "ncclInt8", 1: "ncclUint8", 2: "ncclInt32", 3: "ncclUint32", 4: "ncclInt64", 5: "ncclUint64",
     6: "ncclFloat16", 7: "ncclFloat32", 8: "ncclFloat64", 9: "ncclBfloat16", 10: "ncclFloat8e4m3", 11: "ncclFloat8e5m2",
 }  # fmt: skip
-_EVEN = 0.01  # part by which what an all-to-all sends to each rank may differ without being uneven
 _MOST_RANKS = 100_000
 MOST_BYTES = 1 << 50
 
@@ -131,9 +131,7 @@ def all_to_all(batch: Sequence[Logged], group: Group) -> Call | None:
         return whole
     even = (sum(sent.values()) - sent.get(own or "", 0)) // max(1, len(sent.keys() - {own}))
     parts = [sent.get(str(place), even if str(place) == own else 0) for place in range(group.workers)]
-    total = sum(parts)
-    uneven = max(abs(part * group.workers - total) for part in parts) > _EVEN * total
-    return replace(whole, bytes=total, splits=tuple(parts) if uneven else ())
+    return replace(whole, bytes=sum(parts), splits=tuple(parts) if uneven(parts) else ())
 
 
 def about(skipped: dict[str, int]) -> list[str]:
