@@ -158,7 +158,7 @@ def job_of(
         inside = tuple(group.name for group in together if is_tensor_parallel(group) and len(together) > 1)
         if len(together) > 1:
             said.append("all ranks are taken to do the same as the profiled one, each in its own groups")
-        said += [f"group {quoted(name)} is taken to share a server, as tensor parallelism does" for name in inside]
+        said += about_servers(inside)
         return Job(tuple(plain), lists, placement=Placement(inside) if inside else None, said=tuple(said))
     if not together and rank is not None and (ring := _rotated(operations, rank, world, peers)) is not None:
         return ring
@@ -183,6 +183,11 @@ def is_tensor_parallel(group: Group) -> bool:
     return any(word in _TENSOR_PARALLEL for word in words) and group.workers <= _IN_A_SERVER
 
 
+def about_servers(inside: Iterable[str]) -> list[str]:
+    """What is assumed of tensor-parallel groups."""
+    return [f"group {quoted(name)} is taken to share a server, as tensor parallelism does" for name in inside]
+
+
 def layout(groups: Sequence[Group], world: int) -> tuple[Groups, list[str]]:
     """The lists of ranks of each group, for all ranks."""
     groups = sorted(groups, key=lambda group: not is_tensor_parallel(group))
@@ -195,7 +200,7 @@ def layout(groups: Sequence[Group], world: int) -> tuple[Groups, list[str]]:
             count += max(stride * size for stride, size in known)
         orthogonal = len({stride for stride, _ in known}) == len(known)
         if count <= MOST_RANKS and (orthogonal or sizes != world):
-            return {group.name: _lists(count, *grid) for group, grid in zip(groups, known, strict=True)}, []
+            return {group.name: strided(count, *grid) for group, grid in zip(groups, known, strict=True)}, []
     if sizes > MOST_RANKS:
         names = ", ".join(_called(group) for group in groups)
         raise TraceError(
@@ -204,7 +209,7 @@ def layout(groups: Sequence[Group], world: int) -> tuple[Groups, list[str]]:
     found: Groups = {}
     stride = 1
     for group in groups:
-        found[group.name] = _lists(sizes, stride, group.workers)
+        found[group.name] = strided(sizes, stride, group.workers)
         stride *= group.workers
     said = []
     if len(groups) > 1:
@@ -223,7 +228,7 @@ def _grid(ranks: Sequence[int]) -> tuple[int, int] | None:
     return stride, len(ranks)
 
 
-def _lists(count: int, stride: int, size: int) -> tuple[tuple[int, ...], ...]:
+def strided(count: int, stride: int, size: int) -> tuple[tuple[int, ...], ...]:
     """The ranks in groups of ``size``, each ``stride`` apart."""
     return tuple(
         tuple(first + stride * place for place in range(size))

@@ -20,7 +20,7 @@ from testbed.core.text import quoted, shown
 from testbed.core.units import Size
 from testbed.traces.collectives import parts
 from testbed.traces.operations import Groups, Operation, Placement, Role
-from testbed.traces.process_groups import MOST_RANKS, Group, Job, is_tensor_parallel, layout
+from testbed.traces.process_groups import MOST_RANKS, Group, Job, about_servers, is_tensor_parallel, layout
 from testbed.traces.steps import Exchange, Iteration, Moments, Step, connection, iteration_of, spread
 from testbed.traces.trace import TraceError
 
@@ -166,7 +166,7 @@ class _Together:
         ]
         if len(roles) > 1:
             said.append(f"ranks that differ are roles: {'; '.join(role.name for role in roles)}")
-        said += [f"group {quoted(name)} is taken to share a server, as tensor parallelism does" for name in inside]
+        said += about_servers(inside)
         said += dict.fromkeys(text for one in pooled for text in one.said)
         job = Job(
             roles[0].operations if len(roles) == 1 else (),

@@ -28,7 +28,7 @@ from testbed.traces.importing import JobProfile, Profile, Request
 from testbed.traces.json_stream import Source, brief
 from testbed.traces.matching import MOST_STEPS
 from testbed.traces.operations import Groups, Kind, Operation, Placement
-from testbed.traces.process_groups import Found, Group, Job
+from testbed.traces.process_groups import Found, Group, Job, about_servers, is_tensor_parallel, strided
 from testbed.traces.trace import MOST_OPERATIONS, TraceError
 
 TITLE = "workload text of SimAI or ASTRA-sim 1"
@@ -52,7 +52,6 @@ _SUFFIXES = {"_DP_EP": "dp_ep", "_EP": "ep"}  # of a kind: its group; without on
 _COLUMNS = 12
 _MOST_ROWS = 200_000
 _MOST_RANKS = 1 << 16
-_IN_A_SERVER = 8  # ranks of a tensor-parallel group that share one
 
 
 def recognises(head: bytes, path: Path) -> bool:
@@ -90,13 +89,12 @@ def read_ranks(paths: list[Path], request: Request) -> JobProfile:
         )
     if len(groups) < 2:
         operations = tuple(_unnamed(operations))
-    tensor = groups.get("tp", ((),))[0]
-    inside = Placement(("tp",)) if len(groups) > 1 and 1 < len(tensor) <= _IN_A_SERVER else None
-    said = [*layout.said, *_about(header, rows, loop)]
-    if inside is not None:
-        said.append("group 'tp' is taken to share a server, as tensor parallelism does")
+    inside = tuple(
+        name for name, lists in groups.items() if len(groups) > 1 and is_tensor_parallel(Group(name, len(lists[0])))
+    )
+    said = [*layout.said, *_about(header, rows, loop), *about_servers(inside)]
     found = tuple(_found(name, lists, operations) for name, lists in groups.items())
-    return JobProfile(Job(operations, groups, placement=inside), "SimAI workload" if header.of_simai else "ASTRA-sim 1 workload",
+    return JobProfile(Job(operations, groups, placement=Placement(inside) if inside else None), "SimAI workload" if header.of_simai else "ASTRA-sim 1 workload",
         groups=found or (_found("", (), operations),), rank=0, assumptions=tuple(said),
     )  # fmt: skip
 
@@ -270,15 +268,7 @@ def _layout(path: Path, header: _Header, rows: list[_Row], request: Request) -> 
         "ep": (tp, ep),
         "dp_ep": (tp * ep, stage // tp // ep),
     }  # stride, ranks
-    groups = {
-        name: tuple(
-            tuple(first + stride * place for place in range(size))
-            for block in range(0, stage, stride * size)
-            for first in range(block, block + stride)
-        )
-        for name, (stride, size) in sizes.items()
-        if size > 1
-    }
+    groups = {name: strided(stage, stride, size) for name, (stride, size) in sizes.items() if size > 1}
     said = []
     if header.pp > 1:
         said.append(
