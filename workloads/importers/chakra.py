@@ -45,6 +45,7 @@ __all__ = ["message"]  # of `testbed.traces.chakra_nodes`
 
 TITLE = "Chakra execution trace, protobuf (.et) or JSON"
 USES = frozenset({"group", "iteration", "group_file", "ranks", "element_size"})
+_MEASURED_BY = "Chakra execution trace"
 _OPTIONS = {"group_file": "--group-file", "ranks": "--ranks", "element_size": "--element-size"}  # of graphs
 
 
@@ -132,12 +133,9 @@ def _profile(path: Path, nodes: dict[int, ChakraNode], request: Request) -> Prof
         )
     rank = ranks.pop() if ranks else None
     peers = [int(node.peer) for node in nodes.values() if node.peer.isdecimal()]
-    return Profile(steps, "Chakra execution trace", assumptions=tuple(said), groups=tuple(groups), rank=rank,
+    return Profile(steps, _MEASURED_BY, assumptions=tuple(said), groups=tuple(groups), rank=rank,
         world=max(peers, default=-1) + 1, timed=timed, back_to_back=back_to_back,
     )  # fmt: skip
-
-
-_MEASURED_BY = "Chakra execution trace"
 
 
 def _is_graph(nodes: dict[int, ChakraNode], request: Request, *, alone: bool) -> bool:
