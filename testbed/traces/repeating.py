@@ -61,10 +61,8 @@ def steps_of(calls: Sequence[Call], request: Request, path: Path) -> tuple[list[
 
     Without times the computing is ``request.iteration``, in equal parts before each exchange.
     """
-    said = []
-    if len(calls) > MOST:
-        said.append(f"the last {MOST:,} of {len(calls):,} exchanges are looked at; the others were left out")
-        calls = calls[-MOST:]
+    said = about_first(len(calls))
+    calls = calls[-MOST:]
     timed = all(one.start_s is not None for one in calls)
     if timed:
         calls = sorted(calls, key=lambda one: one.start_s or 0.0)
@@ -90,6 +88,11 @@ def steps_of(calls: Sequence[Call], request: Request, path: Path) -> tuple[list[
             f"{path}: it holds one iteration and nothing before it, so how long an iteration takes is unknown. Record at least five training steps"
         )
     return steps, [*said, *_about_times(parts)]
+
+
+def about_first(count: int) -> list[str]:
+    """What is left out of a record of so many exchanges."""
+    return [f"the last {MOST:,} of {count:,} exchanges are looked at; the others were left out"] if count > MOST else []
 
 
 def iterations(

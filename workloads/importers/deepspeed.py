@@ -21,7 +21,7 @@ from testbed.traces.importing import Profile, Request
 from testbed.traces.json_stream import brief
 from testbed.traces.nccl import MOST_BYTES, about
 from testbed.traces.process_groups import Group
-from testbed.traces.repeating import MOST, Call, about_computing, back_to_back, chosen, steps_of, untimed
+from testbed.traces.repeating import MOST, Call, about_computing, about_first, back_to_back, chosen, steps_of, untimed
 from testbed.traces.text_lines import lines
 from testbed.traces.trace import Kind, TraceError
 
@@ -203,9 +203,7 @@ def _of_lines(log: _Log, request: Request, path: Path) -> Profile:
         )
     calls, groups = chosen(calls, None, path)
     steps, assumed = steps_of(calls, request, path)
-    said = [*_about(log, ranks, request), *about(log.skipped), *assumed]
-    if log.count > len(log.calls):
-        said.append(f"the last {len(log.calls):,} of {log.count:,} exchanges are looked at; the others were left out")
+    said = [*_about(log, ranks, request), *about(log.skipped), *assumed, *about_first(log.count)]
     if not back_to_back(steps) and request.iteration is None:
         said.append(
             "DeepSpeed waits for each exchange that it logs, so computing stands still meanwhile; without the log it may go on"

@@ -24,7 +24,7 @@ from testbed.traces.importing import Profile, Request
 from testbed.traces.json_stream import LINES, brief, items, number
 from testbed.traces.nccl import MOST_BYTES, Logged, about, calls_of, kind_of, whole_bytes
 from testbed.traces.process_groups import Group
-from testbed.traces.repeating import MOST, Call, back_to_back, chosen, steps_of
+from testbed.traces.repeating import MOST, Call, about_first, back_to_back, chosen, steps_of
 from testbed.traces.trace import TraceError
 
 TITLE = "NCCL Inspector, JSON lines (coll_perf, p2p_perf)"
@@ -84,15 +84,16 @@ class _Record:
         self.version = ""
         self.seen: deque[_Seen] = deque(maxlen=MOST)
         self.skipped: Counter[str] = Counter()
-        self._count = 0
+        self._objects = 0
+        self._exchanges = 0
         self._process: tuple[str, str] | None = None
         self._ranks: dict[str, int] = {}  # of each communicator, the rank that is imported
         self._several: set[str] = set()  # communicators of several ranks of this process
         self._others = 0
 
     def read(self, item: dict[str, Any]) -> None:
-        self._count += 1
-        where = f"{self.path}: object {self._count}"
+        self._objects += 1
+        where = f"{self.path}: object {self._objects}"
         header, metadata = self._part(item, "header", where), self._part(item, "metadata", where)
         process = (shown(metadata.get("hostname", ""), 80), shown(metadata.get("pid", ""), 20))
         self._process = self._process or process
@@ -136,6 +137,7 @@ class _Record:
         lasted = int(number(perf, f"{of}_exec_time_us", where))
         start, end = self._kernels(perf, of, where)
         written = int(number(metadata, "dump_timestamp_us", where)) if "dump_timestamp_us" in metadata else 0
+        self._exchanges += 1
         self.seen.append(
             _Seen(Logged(Call(kind, whole, group, peer), rank), start, end or start + lasted, lasted, written)
         )
@@ -167,7 +169,10 @@ class _Record:
         ]
 
     def said(self) -> list[str]:
-        said = ["exchanges below NCCL_INSPECTOR_DUMP_MIN_SIZE_BYTES (8192) are not in the file"]
+        said = [
+            "exchanges below NCCL_INSPECTOR_DUMP_MIN_SIZE_BYTES (8192) are not in the file",
+            *about_first(self._exchanges),
+        ]
         if len(self._several) > 1:
             raise TraceError(
                 f"{self.path}: its process is of several ranks in {len(self._several)} communicators, so which ranks are one GPU is unknown. "

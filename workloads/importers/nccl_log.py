@@ -20,7 +20,7 @@ from testbed.traces.importing import Profile, Request
 from testbed.traces.json_stream import brief
 from testbed.traces.nccl import MOST_BYTES, Logged, about, calls_of, element_bytes, kind_of, whole_bytes
 from testbed.traces.process_groups import Group
-from testbed.traces.repeating import MOST, Call, back_to_back, chosen, steps_of
+from testbed.traces.repeating import MOST, Call, about_first, back_to_back, chosen, steps_of
 from testbed.traces.text_lines import lines
 from testbed.traces.trace import TraceError
 
@@ -128,8 +128,4 @@ class _Log:
             said.append(
                 f"the log is of {len(self._others) + 1} processes: that of {shown(self._process, 80)} is imported, and the others are taken to do the same"
             )
-        if self._count > len(self.logged):
-            said.append(
-                f"the last {len(self.logged):,} of {self._count:,} exchanges are looked at; the others were left out"
-            )
-        return said
+        return [*said, *about_first(self._count)]

@@ -26,7 +26,7 @@ from testbed.traces.importing import Profile, Request
 from testbed.traces.json_stream import brief, number
 from testbed.traces.nccl import MOST_BYTES, Logged, about, calls_of, element_bytes, kind_of, whole_bytes
 from testbed.traces.process_groups import Group
-from testbed.traces.repeating import MOST, Call, back_to_back, chosen, steps_of
+from testbed.traces.repeating import MOST, Call, about_first, back_to_back, chosen, steps_of
 from testbed.traces.text_lines import lines
 from testbed.traces.trace import TraceError
 
@@ -60,7 +60,7 @@ def read(path: Path, request: Request) -> Profile:
         )
     calls, groups = chosen(calls, request.group, path)
     steps, assumed = steps_of(calls, request, path)
-    said += [*about(record.skipped), *assumed]
+    said += [*about_first(record.count), *about(record.skipped), *assumed]
     if record.without_kernels:
         said.append(
             f"{record.without_kernels} exchanges have no kernel: their times are those of the CPU's calls. NCCL_PROFILE_EVENT_MASK=70 records kernels"
@@ -87,6 +87,7 @@ class _Record:
         self.path, self.ranks = path, ranks
         self.logged: deque[Logged] = deque(maxlen=MOST)
         self.skipped: Counter[str] = Counter()
+        self.count = 0
         self.without_kernels = 0
         self._open: _Open | None = None
 
@@ -129,6 +130,7 @@ class _Record:
         group = Group(shown(args.get("CommHash", ""), 40), self.ranks)
         size = whole_bytes(kind, int(count) * each, self.ranks, str(self.path))
         call = Call(kind, size, group, peer, start_s=begin / 1e6, end_s=max(begin, stop) / 1e6)
+        self.count += 1
         self.logged.append(Logged(call, rank))
 
 

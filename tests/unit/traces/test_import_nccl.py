@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from testbed.core.units import Duration
-from testbed.traces import importing
+from testbed.traces import importing, repeating
 from testbed.traces.trace import Trace, TraceError
 from tests.support.profiles import collectives, imported
 from tests.support.records import inspected, inspector, nccl_profiler, profiled
@@ -34,6 +34,15 @@ def test_an_inspector_record_with_times(tmp_path: Path) -> None:
     assert trace.ranks == 8 and trace.noise == "0%"
     (name,) = trace.groups
     assert name == "0x7d3f"
+
+
+@pytest.mark.parametrize(("name", "text"), [("nccl_inspector", inspector()), ("nccl_profiler", nccl_profiler())])
+def test_a_long_record_says_what_it_leaves_out(
+    name: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (repeating, importing.find(name)):
+        monkeypatch.setattr(module, "MOST", 8)
+    assert any("8 of 12" in one for one in imported(written(tmp_path, text)).assumptions)
 
 
 def test_the_time_of_writing_tells_when_an_exchange_ended(tmp_path: Path) -> None:
