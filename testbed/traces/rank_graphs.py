@@ -16,6 +16,7 @@ from pathlib import Path
 
 from testbed.core.text import quoted, shown
 from testbed.core.units import Duration, Size
+from testbed.traces import ordering
 from testbed.traces.matching import EVERY_RANK, MOST_STEPS
 from testbed.traces.operations import Groups, Kind, Operation, Role
 from testbed.traces.process_groups import Found, Group, Job
@@ -436,23 +437,10 @@ class _Ranks:
 
 
 def _topological(graph: Graph, file: Path) -> list[int]:
-    awaited = {
-        number: sum(1 for one in set(node.after) if one in graph and one != number) for number, node in graph.items()
-    }
-    followers: defaultdict[int, list[int]] = defaultdict(list)
-    for number, node in graph.items():
-        for one in set(node.after):
-            if one != number:
-                followers[one].append(number)
-    open_ = [number for number, count in awaited.items() if not count]
-    found = []
-    while open_:
-        number = open_.pop()
-        found.append(number)
-        for follower in followers.get(number, ()):
-            awaited[follower] -= 1
-            if not awaited[follower]:
-                open_.append(follower)
+    numbers = list(graph)
+    places = {number: place for place, number in enumerate(numbers)}
+    waits = [{places[one] for one in node.after if one in graph and one != number} for number, node in graph.items()]
+    found = [numbers[place] for place in ordering.in_order(waits)]
     if len(found) < len(graph):
         stuck = min(set(graph) - set(found))
         raise TraceError(f"{file}: node {stuck} ({quoted(graph[stuck].name)}) waits for itself, by its dependencies")
