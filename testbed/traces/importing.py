@@ -58,7 +58,8 @@ class Request:
     steps: int | None = None  # how many the file holds, where it does not mark them
 
 
-_OPTIONS = {
+# How a field is given.
+OPTIONS = {
     "group": "--group",
     "sizes": "--bytes",
     "ranks": "--ranks",
@@ -227,7 +228,7 @@ def _read(paths: Sequence[Path], request: Request, format: str | None) -> list[P
     formats = [format or detect(path) for path in paths]
     importers = [find(name) for name in formats]
     for path, importer in zip(paths, importers, strict=True):
-        for field, option in _OPTIONS.items():
+        for field, option in OPTIONS.items():
             if getattr(request, field) and field not in importer.USES:
                 raise TraceError(f"{path}: {option} means nothing for this format ({importer.TITLE})")
     if len(set(formats)) == 1 and hasattr(importers[0], "read_ranks"):

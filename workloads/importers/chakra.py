@@ -34,7 +34,7 @@ from testbed.traces.chakra_nodes import (
     message,
     read_nodes,
 )
-from testbed.traces.importing import JobProfile, Profile, Request
+from testbed.traces.importing import OPTIONS, JobProfile, Profile, Request
 from testbed.traces.process_groups import Group, about_groups, choose, job_of
 from testbed.traces.pytorch import iterations, listed
 from testbed.traces.rank_files import ProcessGroups, groups_beside, rank_of, read_groups
@@ -46,7 +46,7 @@ __all__ = ["message"]  # of `testbed.traces.chakra_nodes`
 TITLE = "Chakra execution trace, protobuf (.et) or JSON"
 USES = frozenset({"group", "iteration", "group_file", "ranks", "element_size"})
 _MEASURED_BY = "Chakra execution trace"
-_OPTIONS = {"group_file": "--group-file", "ranks": "--ranks", "element_size": "--element-size"}  # of graphs
+_OF_GRAPHS = ("group_file", "ranks", "element_size")  # fields of a request
 
 
 def recognises(head: bytes, path: Path) -> bool:
@@ -67,7 +67,7 @@ def read_ranks(paths: list[Path], request: Request) -> list[Profile] | JobProfil
         read.append(nodes if _is_graph(nodes, request, alone=len(paths) == 1) else _profile(path, nodes, request))
     graphs = [one for one in read if isinstance(one, dict)]
     if len(graphs) < len(paths):
-        if given := [option for field, option in _OPTIONS.items() if getattr(request, field) is not None]:
+        if given := [OPTIONS[field] for field in _OF_GRAPHS if getattr(request, field) is not None]:
             raise TraceError(
                 f"{paths[0]}: {given[0]} is for traces of work or of exchanges alone, and this one has times"
             )
