@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
+from mininet.topo import Topo
+
 from testbed import networks
 from testbed.congestion import catalogue
 from testbed.core.runs.plan import CongestionControl, JobPlan, Operation, Plan
@@ -118,8 +120,8 @@ class SharedLink(NamedTuple):
 
 def shared_links(plan: Plan) -> list[SharedLink]:
     """Every bottleneck that several jobs share."""
-    own = [_on_links(plan, job) for job in plan.jobs]
-    return list(_shared(plan, own))
+    topo = networks.made(plan.topology, plan.topology_args, plan.nics_per_server)
+    return list(_shared(plan, [_on_links(topo, plan, job) for job in plan.jobs]))
 
 
 class OnLink(NamedTuple):
@@ -147,9 +149,8 @@ def _shared(plan: Plan, own: list[dict[str, OnLink]]) -> Iterator[SharedLink]:
         yield SharedLink(name, count, paths, load, frames, shortest / cycle_s)
 
 
-def _on_links(plan: Plan, job: JobPlan) -> dict[str, OnLink]:
+def _on_links(topo: Topo, plan: Plan, job: JobPlan) -> dict[str, OnLink]:
     """By link. Collectives of a group follow each other, groups go on at once."""
-    topo = networks.find(plan.topology)(*plan.topology_args)
     ways: dict[Flow, list[Stage]] = {}
     payload, most, paths = Counter[str](), Counter[str](), dict[str, int]()
 

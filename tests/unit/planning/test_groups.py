@@ -14,6 +14,7 @@ from testbed.backends.progress import patience
 from testbed.core.errors import RequestError
 from testbed.core.runs import rundir
 from testbed.core.runs.plan import Plan
+from testbed.models import validated_range
 from testbed.models.frames import payload_share
 from testbed.planning.plan import planned
 from tests.support import runs
@@ -161,8 +162,10 @@ def test_each_rank_of_a_server_has_an_interface_of_its_own(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("topo", ["dumbbell", "leafspine", "fattree,4", "ring", "parking_lot,2,4"])
 def test_interfaces_on_every_topology(tmp_path: Path, topo: str) -> None:
-    (job,) = made(tmp_path, rails(2), nics=2, topo=topo).jobs
+    one = made(tmp_path, rails(2), nics=2, topo=topo)
+    (job,) = one.jobs
     assert len(set(job.hosts)) == 4
+    assert "workers" in {reason.bound for reason in validated_range.check(one)}
 
 
 def test_interfaces_need_a_server_with_several_ranks(tmp_path: Path) -> None:
