@@ -10,13 +10,14 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
+from operator import attrgetter
 from typing import NamedTuple
 
 from mininet.topo import Topo
 
 from testbed import networks
 from testbed.congestion import catalogue
-from testbed.core.runs.plan import CongestionControl, JobPlan, Operation, Plan
+from testbed.core.runs.plan import CongestionControl, JobPlan, Plan
 from testbed.models import flow_weights
 from testbed.models.bounds import Stage, crossed
 from testbed.models.frames import frame, payload_share
@@ -102,11 +103,6 @@ def measures(plan: Plan) -> dict[str, float]:
     return found
 
 
-def frames_per_flow(plan: Plan) -> float | None:
-    """Of the link whose marking threshold leaves each flow of several jobs the fewest; None: no such link marks."""
-    return measures(plan).get("frames_per_flow")
-
-
 class SharedLink(NamedTuple):
     """A bottleneck that flows of several jobs cross; of equal paths, what each carries in the mean."""
 
@@ -162,28 +158,18 @@ def _on_links(topo: Topo, plan: Plan, job: JobPlan) -> dict[str, OnLink]:
                 into[link] += amount / len(stage)  # type: ignore[assignment]
                 paths[link] = max(len(stage), paths.get(link, 1))
 
-    seen: set[int] = set()
-    exchanges = []
-    for op in job.collectives:
-        if op.inside_ns is None and (op.members is None or op.exchange not in seen):
-            seen.add(op.exchange)
-            exchanges.append(op)
-    for _, group in groupby(sorted(exchanges, key=_group), key=_group):
-        of_group = Counter[str]()
+    of_group = attrgetter("group")
+    for _, group in groupby(sorted(job.exchanges, key=of_group), key=of_group):
+        most_of_group = Counter[str]()
         for op in group:
             at_once = Counter[str]()
             for flow in flows.flows(op, len(job.hosts)):
                 spread(flow, job.channels, at_once)
-            of_group |= at_once
-            for sizes in flows.rounds(op, len(job.hosts), op.bytes or 0):
-                for flow, size in sizes.items():
-                    spread(flow, size, payload)
-        most.update(of_group)
+            most_of_group |= at_once
+            for flow, size in flows.payload(op, len(job.hosts), op.bytes or 0).items():
+                spread(flow, size, payload)
+        most.update(most_of_group)
     return {link: OnLink(most[link], paths[link], payload[link]) for link in payload if payload[link]}
-
-
-def _group(op: Operation) -> int:
-    return op.group
 
 
 def _setting(plan: Plan, job: JobPlan) -> str:

@@ -102,11 +102,9 @@ def _iterations(plan: Plan, job: JobPlan) -> float:
 def _exchanges(job: JobPlan) -> tuple[int, int]:
     """Flows and messages of an iteration."""
     flows = messages = 0
-    for operation in job.collectives:
+    for operation in job.exchanges:
         if operation.members is None:
             count, sent = _rounds(operation.algorithm, len(job.hosts), operation.bytes or 0)
-        elif operation.kind == "recv" or operation.ranks is None or operation.members[0] not in operation.ranks:
-            continue  # counted once, with its first member
         else:
             count, sent = _in_group(operation, len(job.hosts))
         flows += count * job.channels

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -49,6 +50,15 @@ def rounds(op: Exchange, workers: int, size: int, channel: int = 0, channels: in
 def by_channel(op: Exchange, workers: int, size: int, channels: int) -> list[list[dict[Flow, int]]]:
     """`rounds` of each channel."""
     return [rounds(op, workers, share, channel, channels) for channel, share in enumerate(parts(channels, size))]
+
+
+def payload(op: Exchange, workers: int, size: int, channels: int = 1) -> Counter[Flow]:
+    """What each flow carries in all rounds of all channels."""
+    found: Counter[Flow] = Counter()
+    for own in by_channel(op, workers, size, channels):
+        for each in own:
+            found.update(each)
+    return found
 
 
 def flows(op: Exchange, workers: int) -> list[Flow]:

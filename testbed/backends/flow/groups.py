@@ -6,12 +6,10 @@ All ranks begin an iteration together. A message waits for its receiver, a colle
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 
 from testbed.core.runs.plan import JobPlan, Operation
-from testbed.replay import flows
 from testbed.transports import Flow
 
 Unit = tuple[str, int, str]  # a compute by rank and name, or an exchange by number
@@ -64,13 +62,3 @@ def channels(job: JobPlan) -> dict[tuple[int, Flow], int]:
             found[number, flow] = seen[flow]
             seen[flow] += job.channels
     return found
-
-
-def volumes(job: JobPlan) -> Iterator[tuple[int, int]]:
-    """Number and payload of each exchange that crosses the network."""
-    seen: set[int] = set()
-    for op in job.collectives:
-        if op.exchange not in seen and op.inside_ns is None:
-            seen.add(op.exchange)
-            every = flows.by_channel(op, len(job.hosts), op.bytes or 0, job.channels)
-            yield op.exchange, sum(size for own in every for one in own for size in one.values())

@@ -125,7 +125,7 @@ def _nodes(job: JobPlan, mtu: int, crosses: Callable[[Connection], list[int]]) -
     if job.groups:
         yield from _nodes_of_groups(job, mtu, crosses)
         return
-    total = sum(sum(_volume(job, operation).values()) for operation in job.collectives)
+    total = sum(_volume(job, operation) for operation in job.collectives)
     ends: dict[str, tuple[int, ...]] = {}  # nodes whose end is that of an operation
     streams: dict[tuple[int, ...] | None, tuple[int, ...]] = {}  # by ranks; collectives' own: None
     count, sent = 0, 0.0
@@ -140,7 +140,7 @@ def _nodes(job: JobPlan, mtu: int, crosses: Callable[[Connection], list[int]]) -
             streams[stream] = ends[operation.id] = (count,)
             count += 1
             continue
-        volume = sum(_volume(job, operation).values())
+        volume = _volume(job, operation)
         begins_at, ends_at = sent / total, (sent + volume) / total
         before = tuple(sorted(after))
         done = 0.0
@@ -158,7 +158,7 @@ def _nodes(job: JobPlan, mtu: int, crosses: Callable[[Connection], list[int]]) -
 
 
 def _nodes_of_groups(job: JobPlan, mtu: int, crosses: Callable[[Connection], list[int]]) -> Iterator[Made]:
-    volumes, first = dict(groups.volumes(job)), groups.channels(job)
+    volumes, first = {op.exchange: _volume(job, op) for op in job.exchanges}, groups.channels(job)
     total, sent, count = sum(volumes.values()), 0, 0
     ends: list[tuple[int, ...]] = []  # nodes whose end is that of a part
     for one in groups.parts(job):
@@ -218,13 +218,8 @@ def _rounds(
     return [[part for part in parts if part] for parts in found if any(parts)]
 
 
-def _volume(job: JobPlan, operation: Operation) -> dict[Flow, int]:
-    found: dict[Flow, int] = {}
-    for rounds in flows.by_channel(operation, len(job.hosts), operation.bytes or 0, job.channels):
-        for payload in rounds:
-            for flow, size in payload.items():
-                found[flow] = found.get(flow, 0) + size
-    return found
+def _volume(job: JobPlan, operation: Operation) -> int:
+    return flows.payload(operation, len(job.hosts), operation.bytes or 0, job.channels).total()
 
 
 Change = Callable[[Built], None]

@@ -56,10 +56,8 @@ def other_bytes(case: Case) -> float:
 def bytes_per_flow(job: JobPlan) -> dict[tuple[int, int], int]:
     """Payload from rank to rank in one iteration of a job with groups."""
     found: Counter[tuple[int, int]] = Counter()
-    for operation in {one.exchange: one for one in job.collectives}.values():
-        for rounds in flows.by_channel(operation, len(job.hosts), operation.bytes or 0, job.channels):
-            for each in rounds:
-                found.update(each)
+    for operation in job.exchanges:
+        found.update(flows.payload(operation, len(job.hosts), operation.bytes or 0, job.channels))
     return {flow: size for flow, size in found.items() if size}
 
 

@@ -258,6 +258,13 @@ class JobPlan(msgspec.Struct, frozen=True):
         """Its operations that send."""
         return [operation for operation in self.operations if not operation.computes]
 
+    @property
+    def exchanges(self) -> list[Operation]:
+        """Of its collectives those that cross the network, each once: one among ranks of several roles is an operation of each."""
+        if not self.groups:
+            return self.collectives
+        return list({op.exchange: op for op in self.collectives if op.inside_ns is None}.values())
+
 
 class Plan(msgspec.Struct, frozen=True):
     """One run."""

@@ -185,12 +185,14 @@ def test_what_of_a_plan_is_outside_the_validated_range(flags: dict[str, Any], bo
 
 def test_frames_for_each_flow_are_those_of_the_link_that_jobs_share() -> None:
     plan = plan_of(jobs=4, channels=2, system=["reno"], ecn="40p")
-    assert validated_range.frames_per_flow(plan) == pytest.approx(5)
+    assert validated_range.measures(plan)["frames_per_flow"] == pytest.approx(5)
     [link] = [one for one in validated_range.shared_links(plan) if one.name == "s1-s2"]
     assert (link.flows, link.frames) == (8, pytest.approx(40))
     spread = plan_of(jobs=4, topo="leafspine,2,2,4", system=["reno"], ecn="40p")
-    assert validated_range.frames_per_flow(spread) == pytest.approx(20)  # two of the four flows on each uplink
-    assert validated_range.frames_per_flow(plan_of(jobs=2, ecn="off", system=["reno"])) is None
+    assert validated_range.measures(spread)["frames_per_flow"] == pytest.approx(
+        20
+    )  # two of the four flows on each uplink
+    assert "frames_per_flow" not in validated_range.measures(plan_of(jobs=2, ecn="off", system=["reno"]))
 
 
 @pytest.mark.parametrize(("threshold", "separates"), [("16p", False), ("64p", True)])
