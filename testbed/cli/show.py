@@ -58,11 +58,10 @@ def run(parsed: argparse.Namespace) -> int:
         head = describe_source(trace)
         _print(console, [*head, view.groups(), view.roles(), view.summary(), *assumptions(trace)])
         view.draw(out)
-        console.print(f"Drawing: {shown(out, 200)}")
-        return 0
-    trace, workers = trace.one_list, parsed.workers or trace.ranks or 2
-    _print(console, describe(trace, workers, rate))
-    draw(trace, workers, rate, out)
+    else:
+        trace, workers = trace.one_list, parsed.workers or trace.ranks or 2
+        _print(console, describe(trace, workers, rate))
+        draw(trace, workers, rate, out)
     console.print(f"Drawing: {shown(out, 200)}")
     return 0
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from testbed.core.terminal import Column, Sheet
 from testbed.core.text import shown
 from testbed.core.units import Rate, size_text
-from testbed.planning.groups import MESSAGES, Grouped
+from testbed.planning.groups import MESSAGES, Grouped, name_of
 from testbed.traces import matching
 from testbed.traces import trace as traces
 from testbed.traces.matching import Exchange
@@ -42,14 +42,7 @@ class View:
     def _exchange_s(self, one: Exchange) -> float:
         if self._usual(one):
             return usual_bytes(one.first.kind, one.first.size, len(one.members)) * 8 / self.rate
-        total = 0.0
-        for flows in self.grouped.rounds(one):
-            ends: Counter[tuple[str, int]] = Counter()
-            for (source, target), size in flows.items():
-                ends["out", source] += size
-                ends["in", target] += size
-            total += max(ends.values(), default=0) * 8 / self.rate
-        return total
+        return traces.rounds_s(self.grouped.rounds(one), self.rate)
 
     @cached_property
     def times(self) -> dict[tuple[int, str], tuple[float, float]]:
@@ -71,7 +64,7 @@ class View:
         """Bytes over the network, by group and rank."""
         found: dict[str, Counter[int]] = {}
         for one in self.grouped.crossing:
-            own = found.setdefault(MESSAGES if one.message else one.group, Counter())
+            own = found.setdefault(name_of(one), Counter())
             if self._usual(one):
                 own.update(
                     dict.fromkeys(one.members, round(usual_bytes(one.first.kind, one.first.size, len(one.members))))
@@ -81,6 +74,11 @@ class View:
                 for (source, _), size in flows.items():
                     own[source] += size
         return found
+
+    @cached_property
+    def total(self) -> Counter[int]:
+        """Bytes over the network, by rank."""
+        return sum(self.sent.values(), Counter[int]())
 
     def groups(self) -> Sheet:
         """A row for each group."""
@@ -122,8 +120,7 @@ class View:
         return Sheet(columns[skipped:], [row[skipped:] for row in cells])
 
     def summary(self) -> str:
-        every = sum((Counter(own) for own in self.sent.values()), Counter[int]())
-        least, most = (min(every.values()), max(every.values())) if every else (0, 0)
+        least, most = (min(self.total.values()), max(self.total.values())) if self.total else (0, 0)
         sizes = f"{least:,}" if least == most else f"{least:,} to {most:,}"
         return (
             f"{self.trace.ranks} ranks on {len(set(self.grouped.servers))} servers at {self.rate}: iteration {self.period_s * 1e3:.3f} ms, a "
@@ -138,8 +135,7 @@ class View:
             lanes.append(Lane(f"{shown(role.name, 20)}: compute", True, self._bars(role, None)))
             names = dict.fromkeys(_lane(op) for op in role.operations if not op.computes)
             lanes += [Lane(shown(name, 20), False, self._bars(role, name)) for name in names]
-        total = sum((Counter(own) for own in self.sent.values()), Counter[int]())
-        busiest = max(total, key=lambda rank: total[rank], default=0)
+        busiest = max(self.total, key=lambda rank: self.total[rank], default=0)
         crossing = {
             (rank, op.id) for one in self.grouped.crossing for rank, op in zip(one.members, one.operations, strict=True)
         }

@@ -23,6 +23,11 @@ from testbed.transports import Flow
 MESSAGES = "messages"  # from rank to rank, which share connections whatever their group
 
 
+def name_of(one: Exchange) -> str:
+    """Of the group, or of messages, whose connections it takes."""
+    return MESSAGES if one.message else one.group
+
+
 def servers(trace: Trace) -> tuple[int, ...]:
     """The server of each rank, by number: ranks of a group that stays inside share one."""
     server = list(range(trace.ranks or 0))
@@ -106,16 +111,7 @@ class Grouped:
 
     def inside_s(self, one: Exchange, intra_bps: float) -> float:
         """How long an exchange takes inside a server: as its busiest rank sends or receives."""
-        if math.isinf(intra_bps):
-            return 0.0
-        total = 0.0
-        for flows in self._local(one):
-            ends: dict[tuple[str, int], int] = {}
-            for (source, target), size in flows.items():
-                for end in (("out", source), ("in", target)):
-                    ends[end] = ends.get(end, 0) + size
-            total += max(ends.values(), default=0) * 8 / intra_bps
-        return total
+        return 0.0 if math.isinf(intra_bps) else traces.rounds_s(self._local(one), intra_bps)
 
     def exchange_s(self, crossing_s: Callable[[Exchange], float], intra_bps: float) -> list[float]:
         """How long every exchange takes, given how long those that cross the network do."""
@@ -130,7 +126,7 @@ class Grouped:
         """Connections of each group, and of messages."""
         found: dict[str, dict[Flow, None]] = {}
         for one in self.crossing:
-            flows = found.setdefault(MESSAGES if one.message else one.group, {})
+            flows = found.setdefault(name_of(one), {})
             flows |= dict.fromkeys(flow for each in self.rounds(one) for flow in each)
         return tuple(Connections(name, tuple(flows)) for name, flows in found.items() if flows)
 
@@ -143,13 +139,13 @@ class Grouped:
             for rank, op in zip(one.members, one.operations, strict=True)
         }
         sets = {one.name: number for number, one in enumerate(self.groups)}
-        names = list(dict.fromkeys(MESSAGES if one.message else one.group for one in matched.exchanges))
+        names = list(dict.fromkeys(map(name_of, matched.exchanges)))
         over = set(map(id, self.crossing))
 
         def numeric(op: Operation, ranks: Sequence[int], number: int) -> Numeric:
             one = matched.exchanges[number]
             crosses = id(one) in over
-            name, algorithm = MESSAGES if one.message else one.group, self.algorithm(one)
+            name, algorithm = name_of(one), self.algorithm(one)
             if registry.is_file_name(algorithm):
                 algorithm = str(Path(algorithm).resolve())
             importance = (op.importance,) if isinstance(op.importance, float) else op.importance or ()

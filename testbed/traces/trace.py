@@ -560,8 +560,13 @@ def busiest_s(op: Operation, workers: int, rate_bps: float) -> float:
     """A collective between workers that each have a link of ``rate_bps``, payload alone: the busiest link decides."""
     if workers > MOST_BY_ROUNDS and op.algorithm in (None, ALGORITHMS[op.kind]):
         return usual_bytes(op.kind, op.size, workers) * 8 / rate_bps
+    return rounds_s(rounds(op, workers), rate_bps)
+
+
+def rounds_s(each: list[dict[Flow, int]], rate_bps: float) -> float:
+    """Rounds one after the other, in each of which the busiest rank decides."""
     total = 0.0
-    for flows in rounds(op, workers):
+    for flows in each:
         ends: dict[tuple[str, int], int] = {}
         for (source, target), size in flows.items():
             for end in (("out", source), ("in", target)):
