@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -230,35 +230,31 @@ def _at_rate(trace: Trace, device: Device | None, spec: Spec) -> Trace:
     return scaled.one_list if scaled.alike else scaled
 
 
-def _notes(spec: Spec, wanted: Sequence[Asked], hosts: Sequence[tuple[str, ...]], network: Network) -> tuple[str, ...]:
-    """By which factor bytes are scaled; or which jobs communicate for longer than they compute, since they are not."""
-    found: dict[str, None] = {}
-    for one, own in zip(wanted, hosts, strict=True):
-        native = None if one.trace is None or one.job.trace is None else traces.load(one.job.trace).native_rate
-        if one.trace is None or one.job.trace is None:
-            continue
-        own_device = None if one.trace.device is None else one.trace.device.device()
-        if (device := spec.device_of(one.job) or own_device) and any(
-            op.by_work for op in traces.load(one.job.trace).all_operations
-        ):
-            found[f"{one.trace.name} computes its work on {device}"] = None
-        if one.trace.ranks not in (None, one.workers):
-            found[f"{one.trace.name} is of {one.trace.ranks} ranks, and {one.workers} workers replay it"] = None
-        if native is None:
-            if spec.keep_duty:
-                found[f"bytes of {one.trace.name} are not scaled: it has no native rate, which keep_duty needs"] = None
-            continue
-        factor = f"{decimal(int(spec.rate) / native, 4)} ({spec.rate} ÷ its native rate, {native})"
+def _notes(spec: Spec, one: Asked, hosts: tuple[str, ...], network: Network) -> Iterator[str]:
+    """How the trace of a job is replayed: on which device, by how many workers, with which bytes."""
+    if one.trace is None or one.job.trace is None:
+        return
+    trace, stored = one.trace, traces.load(one.job.trace)
+    device = spec.device_of(one.job) or (trace.device.device() if trace.device is not None else None)
+    if device and any(op.by_work for op in stored.all_operations):
+        yield f"{trace.name} computes its work on {device}"
+    if trace.ranks not in (None, one.workers):
+        yield f"{trace.name} is of {trace.ranks} ranks, and {one.workers} workers replay it"
+    native = stored.native_rate
+    if native is None:
         if spec.keep_duty:
-            found[f"bytes of {one.trace.name} are scaled by {factor}: keep_duty"] = None
-            continue
-        busy_s = sum(map(_in_turn(one, own, network), one.exchanges))
-        if busy_s > one.trace.compute_s and native > spec.rate:
-            found[
-                f"{one.trace.name} communicates for {decimal(busy_s * 1e3, 3)} ms and computes for {decimal(one.trace.compute_s * 1e3, 3)} ms of an "
-                f"iteration. --keep-duty scales its bytes by {factor}"
-            ] = None
-    return tuple(found)
+            yield f"bytes of {trace.name} are not scaled: it has no native rate, which keep_duty needs"
+        return
+    factor = f"{decimal(int(spec.rate) / native, 4)} ({spec.rate} ÷ its native rate, {native})"
+    if spec.keep_duty:
+        yield f"bytes of {trace.name} are scaled by {factor}: keep_duty"
+        return
+    busy_s = sum(map(_in_turn(one, hosts, network), one.exchanges))
+    if busy_s > trace.compute_s and native > spec.rate:
+        yield (
+            f"{trace.name} communicates for {decimal(busy_s * 1e3, 3)} ms and computes for {decimal(trace.compute_s * 1e3, 3)} ms of an "
+            f"iteration. --keep-duty scales its bytes by {factor}"
+        )
 
 
 def ordered(spec: Spec, wanted: list[Asked], seed: int) -> list[Asked]:
@@ -304,6 +300,7 @@ def placed(spec: Spec, wanted: list[Asked], network: Network, scheduler: str, se
         _job(spec, number, one, own, ideals[number], fewest[number], starts[number], seed)
         for number, (one, own) in enumerate(zip(wanted, given, strict=True))
     )
+    notes = [text for one, own in zip(wanted, hosts, strict=True) for text in _notes(spec, one, own, network)]
     return Placed(
         seed,
         scheduler,
@@ -313,7 +310,7 @@ def placed(spec: Spec, wanted: list[Asked], network: Network, scheduler: str, se
         ways,
         base_rtt_s,
         needed_bps,
-        _notes(spec, wanted, hosts, network),
+        tuple(dict.fromkeys(notes)),
         servers,
     )
 
