@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from testbed.campaign import findings
 from testbed.campaign.advice.document import Kind, Option
 from testbed.campaign.findings import answer
+from testbed.campaign.findings.answer import time_text
 from testbed.campaign.findings.demand import ALIKE, Demand
 from testbed.core.runs.findings import (
-    AtIdeal,
     Interleaved,
     NoCauseKnown,
     NoSharedLink,
     Outcome,
     Reason,
-    SmallShare,
     Uneven,
 )
 from testbed.core.runs.summary import Result
@@ -82,7 +82,7 @@ def _gains(kind: Kind, row: Result, base: Result, asked: Demand, before: Demand,
         and len({round(period, 9) for period in before.periods_s}) == 1
         and sum(before.phases_s) <= before.periods_s[0]
     ):
-        fits = f"The phases ({_times(before.phases_s)} each) fit in the iteration ({_time(before.periods_s[0])}). "
+        fits = f"The phases ({_times(before.phases_s)} each) fit in the iteration ({time_text(before.periods_s[0])}). "
     return f"{fits}They interleave from iteration {decimal(interleaves.at, 6)}. {ratios}"
 
 
@@ -105,21 +105,14 @@ def _no_gain(kind: Kind, row: Result, base: Result, asked: Demand, before: Deman
     """Another placement or network gains nothing where little is lost to sharing, or the same links are shared."""
     if before.shares_link is False and kind == "placement":
         return answer.reason(NoSharedLink())
-    if kind == "placement" and base.ideal_s and base.last10_mean_s <= base.ideal_s * (1 + ALIKE):
-        return answer.reason(AtIdeal(base.system, base.last10_mean_s / base.ideal_s))
+    if kind == "placement" and (ideal := findings.at_ideal(base)) is not None:
+        return answer.reason(ideal)
     if kind == "network" and before.phases_s:
         share = sum(before.phases_s) / sum(before.periods_s)
         if share <= ALIKE:
             return f"The jobs communicate for {share:.1%} of their iterations."
-    most = max(
-        (
-            1 + (sum(before.phases_s) - phase) / period
-            for phase, period in zip(before.phases_s, before.periods_s, strict=False)
-        ),
-        default=None,
-    )
-    if most is not None and most <= 1 + ALIKE:
-        return answer.reason(SmallShare(most))
+    if (small := findings.small_share(before)) is not None:
+        return answer.reason(small)
     if kind == "placement" and row.ideal_s and base.ideal_s:
         return f"The jobs still share links there. {_ratios(row, base)}"
     if kind == "network" and before.exposed_s and asked.exposed_s:
@@ -184,9 +177,5 @@ def _capital(text: str) -> str:
 
 
 def _times(seconds: Sequence[float]) -> str:
-    different = list(dict.fromkeys(map(_time, seconds)))
-    return " and ".join(different) if len(different) <= 2 else f"{_time(min(seconds))} to {_time(max(seconds))}"
-
-
-def _time(seconds: float) -> str:
-    return f"{decimal(seconds * 1e3, 3)} ms" if seconds < 1 else f"{decimal(seconds, 3)} s"
+    different = list(dict.fromkeys(map(time_text, seconds)))
+    return " and ".join(different) if len(different) <= 2 else f"{time_text(min(seconds))} to {time_text(max(seconds))}"

@@ -160,14 +160,27 @@ def _periods(demand: Demand) -> Iterator[Periods]:
 
 
 def _little_to_gain(base: Result, demand: Demand) -> Iterator[Reason]:
-    if base.ideal_s and base.last10_mean_s <= base.ideal_s * (1 + ALIKE):
-        yield AtIdeal(base.system, base.last10_mean_s / base.ideal_s)
+    if (ideal := at_ideal(base)) is not None:
+        yield ideal
     elif base.interleaved_at is not None:
         yield BaseInterleaves(base.system, base.interleaved_at)
-    if demand.phases_s:
-        most = max(
-            1 + (sum(demand.phases_s) - phase) / period
-            for phase, period in zip(demand.phases_s, demand.periods_s, strict=True)
-        )
-        if most <= 1 + ALIKE:
-            yield SmallShare(most)
+    if (small := small_share(demand)) is not None:
+        yield small
+
+
+def at_ideal(base: Result) -> AtIdeal | None:
+    """Whether sharing costs the baseline nothing in its last iterations."""
+    if base.ideal_s and base.last10_mean_s <= base.ideal_s * (1 + ALIKE):
+        return AtIdeal(base.system, base.last10_mean_s / base.ideal_s)
+    return None
+
+
+def small_share(demand: Demand) -> SmallShare | None:
+    """Whether sharing costs nothing even if all phases overlap."""
+    if not demand.phases_s:
+        return None
+    most = max(
+        1 + (sum(demand.phases_s) - phase) / period
+        for phase, period in zip(demand.phases_s, demand.periods_s, strict=True)
+    )
+    return SmallShare(most) if most <= 1 + ALIKE else None

@@ -138,8 +138,8 @@ def reason(found: Reason) -> str:
             return f"The iteration times ({_periods(found.periods_s)}) have no common divisor, so the phases drift through each other."
         case Periods(divisor_s=divisor_s):
             return (
-                f"The communication phases take {_time(found.phases_s)} in all, and the common divisor of the iteration times "
-                f"({_periods(found.periods_s)}) is {_time(divisor_s or 0)}, so some of them always overlap."
+                f"The communication phases take {time_text(found.phases_s)} in all, and the common divisor of the iteration times "
+                f"({_periods(found.periods_s)}) is {time_text(divisor_s or 0)}, so some of them always overlap."
             )
         case NoSharedLink():
             return "No bottleneck carries flows of two jobs in one direction."
@@ -149,7 +149,7 @@ def reason(found: Reason) -> str:
             return f"{name(system)} is at the ideal already ({ratio:.3f}×)."
         case MostlyHidden():
             return (
-                f"Of the communication ({_time(sum(found.phases_s))} of all jobs) {_time(sum(found.exposed_s))} are not hidden behind "
+                f"Of the communication ({time_text(sum(found.phases_s))} of all jobs) {time_text(sum(found.exposed_s))} are not hidden behind "
                 "computing, so that a delay rarely moves the next iteration."
             )
         case BaseInterleaves(system=system, at=at):
@@ -165,7 +165,7 @@ def reason(found: Reason) -> str:
             return f"{arrow(link)} carries data both ways, and ACKs wait in the same queue, which varies their delay."
         case Timeouts():
             times = count(found.count, "retransmission timeout")
-            return f"TCP waited for {times} of {_time(found.least_s)} or more."
+            return f"TCP waited for {times} of {time_text(found.least_s)} or more."
         case RandomLoss(loss=loss):
             return f"A wire loses {decimal(loss * 100)} % of its packets at random, which limits every window."
         case NoCoordination(system=system, against=against):
@@ -184,14 +184,14 @@ def arrow(link: str) -> str:
     return link.replace("-", "→", 1)
 
 
-def _time(seconds: float) -> str:
+def time_text(seconds: float) -> str:
     return f"{decimal(seconds * 1e3, 3)} ms" if seconds < 1 else f"{decimal(seconds, 3)} s"
 
 
 def _periods(periods_s: Sequence[float]) -> str:
-    different = list(dict.fromkeys(map(_time, periods_s)))
+    different = list(dict.fromkeys(map(time_text, periods_s)))
     if len(different) > MOST_NAMED:
-        return f"{_time(min(periods_s))} to {_time(max(periods_s))}"
+        return f"{time_text(min(periods_s))} to {time_text(max(periods_s))}"
     return ", ".join(different)
 
 
