@@ -257,9 +257,9 @@ def _rows_an_iteration(job: JobPlan) -> int:
         return 0
     workers, messages = len(job.hosts), 0
     for op in job.collectives:
-        chunk = (op.bytes or 0) // workers
         if not op.algorithm:
             continue
+        chunk = (op.bytes or 0) // workers
         around = 2 if collectives.find(op.algorithm).KIND == "all_reduce" else 1
         messages += around * (workers - 1) * max(len(ring.slices(chunk)), chunk // (job.partition or chunk or 1))
     return 2 * workers * messages

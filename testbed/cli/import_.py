@@ -85,6 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="only this process group, by name or description (default: all that have several ranks)",
     )
+    chosen.add_argument("--only", metavar="KIND,…", help=f"only these kinds: {', '.join(_KINDS)}")
     layout = parser.add_argument_group("how a model is trained (without FILE)")
     for one in options.declared(Layout):
         layout.add_argument(
@@ -93,7 +94,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             metavar=_metavar(one.name),
             help=one.meaning.replace("%", "%%"),
         )
-    chosen.add_argument("--only", metavar="KIND,…", help=f"only these kinds: {', '.join(_KINDS)}")
 
 
 def run(parsed: argparse.Namespace) -> int:

@@ -35,7 +35,8 @@ def profile(
 ) -> flow.Demand:
     """A job in isolation: when it wants how much of each link, each round of a collective as fast as its busiest link allows.
 
-    ``timeline``: how long an iteration takes, and when each exchange begins, if each takes so long. ``bits``: what a round puts on each link, headers included (`bounds.loads`); ``links``: their capacity in bit/s.
+    ``timeline``: how long an iteration takes, and when each exchange begins, given how long each takes.
+    ``bits``: what a round puts on each link, headers included (`bounds.loads`); ``links``: their capacity in bit/s.
     ``by_nics_s``: how long a round takes by hosts' NICs, which no other job shares.
     ``measured``: what its iteration really took; everything is then as much slower.
     """

@@ -69,10 +69,10 @@ def _busiest_server(grouped: Grouped) -> float:
     for one in grouped.crossing:
         on = {rank: grouped.servers[rank] for rank in one.members}
         if grouped.algorithm(one) == ALGORITHMS.get(one.first.kind):
+            usual = usual_bytes(one.first.kind, one.first.size, len(on))
             for server in on.values():
-                each = usual_bytes(one.first.kind, one.first.size, len(on))
-                out[server] += each
-                came[server] += each
+                out[server] += usual
+                came[server] += usual
             continue
         for flows in grouped.rounds(one):
             for (source, target), size in flows.items():

@@ -85,7 +85,7 @@ def answer(question: Question, bench: Simulated, tell: Tell = lambda _: None) ->
 def emulate(question: Question, advice: Advice, bench: Emulations, tell: Tell = lambda _: None) -> Advice:
     """With the gains of the best options in virtual time beside those that were computed; raises what a failed run raised."""
     settings = {label: setting for _, label, setting in _settings(question)}
-    changed = sorted((one for one in advice.options if one.kind != "baseline"), key=lambda one: -one.gain_mean)
+    changed = sorted(advice.options[1:], key=lambda one: -one.gain_mean)
     measured: dict[str, Emulated] = {}
     tell(f"emulating {wording.title(advice.baseline)}")
     base = bench.carry_out(_baseline(question))
@@ -189,10 +189,9 @@ def _outcome(each: _Compared, base: _Compared) -> tuple[Outcome, tuple[Reason, .
     stated = next((found for found in each.result.findings if isinstance(found, Compared)), None)
     if stated is None:  # too short for a comparison, or of an invalid run
         return "inconclusive", (NoCauseKnown(),)
-    reasons = tuple(reason for reason in stated.reasons if not isinstance(reason, NoCoordination))
-    unknown = not reasons or any(isinstance(reason, NoCauseKnown) for reason in reasons)
-    if stated.outcome == "faster" or not unknown:
-        return stated.outcome, reasons if stated.outcome != "faster" else ()
+    reasons = tuple(reason for reason in stated.reasons if not isinstance(reason, NoCoordination | NoCauseKnown))
+    if stated.outcome == "faster" or reasons:
+        return stated.outcome, reasons
     acks = demand.shared_acks(base.experiment.runs[0]) if findings.divides_windows(each.result) else None
     return stated.outcome, (acks,) if acks is not None else (NoCauseKnown(),)
 
