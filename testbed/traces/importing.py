@@ -14,7 +14,7 @@ An importer is a module with
     optional: all files at once, of one rank each, or of a whole job.
 
 Adding one is adding a file.
-`steps.trace_of` then makes one iteration of many steps. A `JobProfile` is one iteration of all ranks as it is.
+`median_iteration.trace_of` then makes one iteration of many steps. A `JobProfile` is one iteration of all ranks as it is.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ from testbed.core.text import quoted
 from testbed.core.units import Duration, Rate, Size
 from testbed.traces import job_lists
 from testbed.traces.json_stream import head
+from testbed.traces.median_iteration import of_job, trace_of
 from testbed.traces.process_groups import Found, Job, about_groups
 from testbed.traces.rank_files import expanded, is_group_file
 from testbed.traces.several_ranks import Ranked, Several, together
-from testbed.traces.steps import Step, of_job, trace_of, typical_s
+from testbed.traces.steps import Step, typical_s
 from testbed.traces.trace import VERSION_2, Kind, Operation, Role, Source, Trace, TraceError
 
 DEFAULT_RATE = Rate.parse("10gbit")

@@ -19,9 +19,11 @@ import msgspec
 from testbed.core.text import quoted, shown
 from testbed.core.units import Size
 from testbed.traces.collectives import parts
+from testbed.traces.median_iteration import Iteration, iteration_of, spread
+from testbed.traces.moments import Moments
 from testbed.traces.operations import Groups, Operation, Placement, Role
 from testbed.traces.process_groups import MOST_RANKS, Group, Job, about_servers, is_tensor_parallel, layout
-from testbed.traces.steps import Exchange, Iteration, Moments, Step, connection, iteration_of, spread
+from testbed.traces.steps import Exchange, Step, connection
 from testbed.traces.trace import TraceError
 
 _APART = 0.05  # part of the computing by which ranks differ,

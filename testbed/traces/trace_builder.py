@@ -10,8 +10,9 @@ from statistics import fmean, median
 from testbed.core.errors import within
 from testbed.core.text import decimal
 from testbed.core.units import Rate, Size
+from testbed.traces.median_iteration import trace_of
 from testbed.traces.recording import Origin, Sample
-from testbed.traces.steps import Exchange, Step, trace_of
+from testbed.traces.steps import Exchange, Step
 from testbed.traces.trace import Source, Trace, TraceError, save
 
 FEWEST_STEPS = 3  # of one rank, for a median and a spread

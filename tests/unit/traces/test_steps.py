@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.traces.steps import Exchange, Step, trace_of
+from testbed.traces.median_iteration import trace_of
+from testbed.traces.steps import Exchange, Step
 from testbed.traces.trace import Source
 
 
