@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from testbed.core.environment import ROOT
 from testbed.core.errors import RequestError
-from testbed.core.text import did_you_mean, quoted
+from testbed.core.text import closest, quoted
 
 if TYPE_CHECKING:
     import importlib.metadata
@@ -51,9 +51,14 @@ class Kind:
     has: tuple[str, ...]
 
     @property
+    def word(self) -> str:
+        """The kind as one word: ``job_schedulers``."""
+        return self.plural.replace(" ", "_")
+
+    @property
     def group(self) -> str:
         """The entry-point group of other packages' content."""
-        return f"testbed.{self.plural.replace(' ', '_')}"
+        return f"testbed.{self.word}"
 
 
 PAPERS = ("mltcp", "ltp", "mlt", "sjf_bco", "beyond")  # folders of analysis/
@@ -143,7 +148,10 @@ def find(kind: Kind, name: str) -> ModuleType:
 def unknown(kind: Kind, name: str) -> str:
     """What is wrong with a name that nothing has, and what to type instead."""
     known = (*names(kind), *installed(kind))
-    way_out = did_you_mean(name, known, f"Names: {', '.join(known)}. Or name a file: ./mine.py.")
+    if (close := closest(name, known)) is None:
+        way_out = f"Names: {', '.join(known)}. Or name a file: ./mine.py."
+    else:
+        way_out = f"Did you mean {close!r}? `mltcp list {kind.word}` lists all."
     return f"unknown {kind.name} {quoted(name)}. {way_out}"
 
 

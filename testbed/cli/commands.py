@@ -103,7 +103,7 @@ COMMANDS = {
         codes={EXIT_FAILED: "no step was recorded; where the training fails, its own exit code"},
     ),
     "show": Command("traces", "print a trace and draw it", ("resnet50", "./mine.json --rate 10gbit --workers 4 -o mine.pdf")),
-    "list": Command("traces", "list the traces of the library", ("", "| less"), "list_traces"),
+    "list": Command("traces", "list the traces of the library, or all content of a kind", ("", "collectives"), "list_content"),
     "figures": Command(
         "figures", "draw the figures of stored results", ("results", "results --figure ./mine.py --out figures", "results/interleaving"), codes=FIGURE,
     ),

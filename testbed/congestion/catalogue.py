@@ -31,7 +31,7 @@ from testbed.core.input_files import is_file
 from testbed.core.options import Declared, Integer, OneOf
 from testbed.core.runs.plan import CongestionControl, Traits
 from testbed.core.system_text import Part
-from testbed.core.text import quoted
+from testbed.core.text import did_you_mean, quoted
 
 KERNEL = Path(ROOT) / "kernel"
 PROGRAMS = KERNEL / "bpf"
@@ -105,11 +105,12 @@ def read(part: Part, preset: str = "paper") -> CongestionControl:
         return _own(part)
     family = families().get(name)
     if family is None:
-        raise RequestError(
-            f"there is no congestion control {quoted(name)}. The testbed brings {', '.join(names())}; of the "
+        hint = did_you_mean(
+            name, families(), f"The testbed brings {', '.join(names())}; of the "
             f"kernel's own it knows {', '.join(sorted(families().keys() - set(names())))}; one of your own is named by its "
-            "file: ./mine.bpf.c (host) or ./tcp_mine.c (uml). Schedulers, such as cassini, are in docs/baselines.md."
-        )
+            "file: ./mine.bpf.c (host) or ./tcp_mine.c (uml). Schedulers, such as cassini, are in docs/baselines.md.",
+        )  # fmt: skip
+        raise RequestError(f"there is no congestion control {quoted(name)}. {hint}")
     chosen, constants = _constants(name, part, preset)
     return CongestionControl(str(part), name, dict(constants), None, family.role, family.base, family.traits, chosen)
 

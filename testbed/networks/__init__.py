@@ -22,12 +22,12 @@ def names() -> list[str]:
 
 
 def find(name: str) -> Callable[..., Topo]:
-    """The `Topo` class called ``name``, or the only one of the file ``name`` (``./mine.py``).
+    """The `Topo` class called ``name``, or the only one of the file (``./mine.py``) or the installed module ``name``.
 
     Raises `registry.UnknownContentError`, `registry.ContentError` or `TopologyError`.
     """
     topos = _topos(registry.find(registry.TOPOLOGY, name), name)
-    if not registry.is_file_name(name):
+    if name in topos:
         return topos[name]
     if len(topos) != 1:
         raise TopologyError(f"topo: {name[:200]} lists {len(topos)} topologies in its `topos` dict. List exactly one.")

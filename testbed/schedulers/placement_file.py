@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from testbed.core import toml
+from testbed import registry
+from testbed.core import system_text, toml
 from testbed.core.errors import RequestError
 from testbed.core.input_files import MissingError, read_text
 from testbed.core.text import quoted, shown
@@ -15,15 +16,15 @@ from testbed.core.text import quoted, shown
 MOST_BYTES = 10**6
 
 
-def read(path: Path, schedulers: Sequence[str]) -> dict[str, Any]:
-    """A file's hosts by job, as they stand there; raises `RequestError`, naming the ``schedulers`` there are instead."""
+def read(path: Path) -> dict[str, Any]:
+    """A file's hosts by job, as they stand there; raises `RequestError`, which for a missing file suggests a scheduler."""
     try:
         text = read_text(path, MOST_BYTES)
         found = json.loads(text) if path.suffix == ".json" else toml.loads(text)
     except MissingError as error:
         raise RequestError(
-            f"{error}, and it is none of {', '.join(schedulers)}; give one of these, or a TOML or JSON "
-            'file with a line for each job: 0 = ["l1", "r1"]'
+            f"{error}; {registry.unknown(registry.JOB_SCHEDULER, system_text.name_of(str(path)))} "
+            'A placement is a TOML or JSON file with a line for each job: 0 = ["l1", "r1"].'
         ) from error
     except (toml.TomlError, ValueError, RecursionError) as error:  # JSON has ValueErrors
         kind = "JSON" if path.suffix == ".json" else "TOML"

@@ -26,7 +26,7 @@ from testbed.core.builtin_transport import TCP
 from testbed.core.errors import RequestError, within
 from testbed.core.runs.plan import Role, System
 from testbed.core.system_text import Part, SystemText
-from testbed.core.text import quoted
+from testbed.core.text import closest, quoted
 from testbed.schedulers import flow
 
 PLAIN = "reno"  # that every kernel has
@@ -72,6 +72,8 @@ def _of_parts(parts: Sequence[Part], text: str, asked: Role | None) -> System:
                 f"{quoted(text)}: {scheduled[0]} is a scheduler and decides for all jobs; they cannot take turns with it."
             )
         return _by_flow_scheduler(parts[0], text, asked)
+    for name in names:
+        _suggest(name)
     split = [_without_tcp(part) for part in parts]
     of_tcp = Part(TCP, tuple(pair for _, own in split for pair in own))
     if of_tcp.options and len(parts) > 1:
@@ -128,6 +130,16 @@ def _is_flow_scheduler(name: str) -> bool:
             f"{quoted(name)} is neither a flow scheduler (Options, share) nor a transport ({', '.join(registry.TRANSPORT.has)})."
         )
     return True
+
+
+def _suggest(name: str) -> None:
+    """Raises `RequestError` for a name that nothing has, if a transport's or a flow scheduler's is the closest."""
+    kinds = (registry.TRANSPORT, registry.FLOW_SCHEDULER)
+    others = [other for kind in kinds for other in (*registry.names(kind), *registry.installed(kind))]
+    if name in catalogue.families() or name.endswith(".c"):
+        return
+    if (close := closest(name, [*catalogue.families(), *others])) in others:
+        raise RequestError(f"there is no system {quoted(name)}. Did you mean {close!r}?")
 
 
 def _has(kind: registry.Kind, name: str) -> bool:

@@ -35,7 +35,7 @@ import msgspec
 from testbed import registry
 from testbed.core.errors import RequestError
 from testbed.core.input_files import MEGABYTE, FileError, MissingError, is_file, read_bytes
-from testbed.core.text import command, is_text, quoted, shown
+from testbed.core.text import command, did_you_mean, is_text, quoted, shown
 from testbed.core.units import Duration, Rate, Share, Size, UnitError, decoded
 from testbed.traces import collectives, matching
 from testbed.traces.cycles import Edge, longest_mean_s
@@ -280,9 +280,8 @@ def load(name: str) -> Trace:
                 f"{shown(name, 200)} is no trace: the name of one ends in .json. Of a profile or a table "
                 f"`{command('import', shown(name, 200), '-o', 'mine.json')}` makes one"
             ) from error
-        raise TraceError(
-            f"there is no trace {quoted(name)}; the library has {', '.join(names())}, or name a file: ./mine.json"
-        ) from error
+        hint = did_you_mean(name, names(), f"The library has {', '.join(names())}. Or name a file: ./mine.json.")
+        raise TraceError(f"there is no trace {quoted(name)}. {hint}") from error
     except FileError as error:
         raise TraceError(str(error)) from error
 

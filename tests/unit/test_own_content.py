@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from testbed import registry, spec, transports
+import testbed
+from testbed import registry, spec, testing, transports
 from testbed.cli import main
-from testbed.core.errors import EXIT_OK, EXIT_REQUEST
+from testbed.core.errors import EXIT_OK, EXIT_REQUEST, RequestError
 from testbed.planning.plan import plans, resolve
 from tests.support.paths import ROOT
 
@@ -114,6 +117,41 @@ def test_a_figure(elsewhere: Path) -> None:
     assert main(["run", *TINY, "--name", "worst-iteration"]) == EXIT_OK
     assert main(["figures", "results", "--figure", "./figure_worst_iteration.py"]) == EXIT_OK
     assert (elsewhere / "figures/worst-iteration.png").stat().st_size > 0
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An installed package with entry points to a topology and a job scheduler, under names of its own."""
+    (tmp_path / "lab-1.dist-info").mkdir()
+    (tmp_path / "lab-1.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: lab\nVersion: 1\n")
+    (tmp_path / "lab-1.dist-info/entry_points.txt").write_text(
+        "[testbed.topologies]\nlab_sites = lab_topology\n[testbed.job_schedulers]\nlab_backwards = lab_scheduler\n"
+    )
+    (tmp_path / "lab_topology.py").write_text(testing.TOPOLOGY)
+    shutil.copy(ROOT / "examples/scheduler_job_backwards.py", tmp_path / "lab_scheduler.py")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    registry.installed.cache_clear()
+    yield
+    registry.installed.cache_clear()
+
+
+def test_content_of_an_installed_package(lab: None, elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["run", *TINY, "--topo", "lab_sites,3", "--scheduler", "lab_backwards:skip=0"]
+    assert main(words) == EXIT_OK
+    capsys.readouterr()
+    assert main(["list", "job_schedulers"]) == EXIT_OK
+    assert {"fifo", "lab_backwards"} <= set(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("option", "name", "close"),
+    [("system", "ltpp", "ltp"), ("system", "mltcp_rno", "mltcp_reno"), ("scheduler", "fifi", "fifo"), ("trace", "resnet5", "resnet50")],
+)  # fmt: skip
+def test_an_unknown_word_of_a_request_has_a_suggestion(option: str, name: str, close: str) -> None:
+    fields: dict[str, Any] = {option: name}
+    with pytest.raises(RequestError) as caught:
+        testbed.run(jobs=2, on="flow", **fields)
+    assert name in str(caught.value) and f"'{close}'" in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def names() -> list[str]:
 def is_named(text: str) -> bool:
     """Whether ``text`` is a job scheduler (``name:option=value,…`` or ``./mine.py:…``); else it is a file of hosts."""
     name = system_text.name_of(text)
-    return name in names() or registry.is_file_name(name)
+    return name in names() or registry.is_file_name(name) or name in registry.installed(registry.JOB_SCHEDULER)
 
 
 def find(name: str) -> Module:
@@ -60,7 +60,7 @@ def parse(text: str) -> tuple[Module, Any]:
 def check(text: str) -> None:
     """Raises `RequestError` if ``text`` is neither a job scheduler with its options nor a readable file."""
     if not is_named(text):
-        placement_file.read(Path(text), names())
+        placement_file.read(Path(text))
         return
     parse(text)
 
@@ -79,7 +79,7 @@ def place(topo: Topo, workers: Sequence[int], how: str = USUAL, seed: int = 0) -
                 "topology more hosts, or a scheduler that takes them as they are (`spread`, `packed`, `random`, a file)."
             )
         return [tuple(hosts[gpu] for gpu in assignment.gpus) for assignment in assigned.jobs]
-    found = placement_file.read(Path(how), names())
+    found = placement_file.read(Path(how))
     return placement_file.hosts(Path(how), found, workers, [hosts[gpu] for gpu in cluster.gpus])
 
 

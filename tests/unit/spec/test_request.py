@@ -23,7 +23,7 @@ BAD = [
     (["--topo", "dumbbell,1", "--jobs", "4"], "4 jobs of 2 workers do not fit"),
     (["--topo", "ring,2"], "three bottlenecks or more, not 2"),
     (["--topo", "leafspine,2,2,2,0"], "cannot be made"),
-    (["--place", "nowhere"], "scheduler: there is no file nowhere, and it is none of spread, "),
+    (["--place", "nowhere"], "scheduler: there is no file nowhere; unknown job scheduler 'nowhere'"),
     (["--place", "tests"], "scheduler: tests cannot be read"),
     (["--cc", "renoo"], "there is no congestion control 'renoo'"),
     (["--cc", "reno", "reno"], "names one twice"),

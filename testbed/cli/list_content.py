@@ -1,21 +1,31 @@
-"""List the library: every trace that `--trace NAME` and `--job NAME` know."""
+"""List content by kind; by default the library of traces, which `--trace NAME` and `--job NAME` know."""
 
 from __future__ import annotations
 
 import argparse
 
+from testbed import registry
 from testbed.core import terminal
 from testbed.core.terminal import Column, Sheet
 from testbed.core.units import size_text
 from testbed.traces import model_files
 from testbed.traces import trace as traces
 
+TRACES = "traces"
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    pass
+    kinds = [TRACES, *(kind.word for kind in registry.KINDS)]
+    parser.add_argument(
+        "kind", nargs="?", default=TRACES, choices=kinds, metavar="KIND", help=f"one of {', '.join(kinds)} ({TRACES})"
+    )
 
 
-def run(_parsed: argparse.Namespace) -> int:
+def run(parsed: argparse.Namespace) -> int:
+    for kind in registry.KINDS:
+        if kind.word == parsed.kind:
+            print(*registry.names(kind), *registry.installed(kind), sep="\n")
+            return 0
     rows = []
     for name in traces.names():
         trace = traces.load(name)
