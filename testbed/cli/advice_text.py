@@ -40,7 +40,7 @@ def _show_one(console: Console, advice: Advice) -> None:
     console.print()
     best = advice.option(advice.best)
     terminal.say(console, wording.headline(advice.baseline, best), style="bold")
-    terminal.say(console, f"How sure: {advice.confidence}.")
+    terminal.say(console, f"Confidence: {advice.confidence}.")
     for name, told in wording.others(advice.options, best):
         terminal.say(console, f"{name}: {told}", indent="  ")
     for one in advice.left_out:

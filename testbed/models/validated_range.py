@@ -44,32 +44,32 @@ class Bound:
     name: str
     low: float
     high: float
-    text: str  # what a value outside is called; "{value}", "{low}" and "{high}" stand for the numbers
+    text: str  # what a value outside is called, with the fields "value", "low" and "high"
 
     def reason(self, value: float) -> Reason | None:
         if self.low <= value <= self.high:
             return None
-        return Reason(self.name, self.text.format(value=f"{value:.3g}", low=f"{self.low:g}", high=f"{self.high:g}"))
+        return Reason(self.name, self.text.format(value=value, low=self.low, high=self.high))
 
 
 BOUNDS = (
-    Bound("jobs", 1, 32, "{value} jobs, where at most {high} were compared"),
-    Bound("workers", 1, MOST_WORKERS, "{value} workers a job, where at most {high} were compared"),
-    Bound("flows_per_job", 1, 4, "{value} connections for each flow of a job, where at most {high} were compared"),
+    Bound("jobs", 1, 32, "{value:.3g} jobs (compared: at most {high})"),
+    Bound("workers", 1, MOST_WORKERS, "{value:.3g} workers of a job (compared: at most {high})"),
+    Bound("flows_per_job", 1, 4, "{value:.3g} connections of a flow (compared: at most {high})"),
     Bound(
         "frames_per_flow", 5, 20,
-        "{value} frames of marking threshold for each flow, where {low} to {high} were compared: with two or three, windows are at their minimum, and MLTCP cannot act",
+        "{value:.3g} frames of marking threshold for each flow (compared: {low} to {high}); below 3 frames every window is at its minimum, and MLTCP cannot act",
     ),
     Bound(
         "cycles_per_phase", 19, 10_000,
-        "a phase of {value} loss cycles, where {low} or more were compared: in few cycles MLTCP cannot act",
+        "a communication phase of {value:.3g} loss cycles (compared: {low} or more); in few cycles MLTCP cannot act",
     ),
     Bound(
         "flows_per_path", 6, 1000,
-        "{value} flows for each of equal paths, where {low} or more were compared: which of few flows meet on a path is chance",
+        "{value:.3g} flows for each of equal paths (compared: {low} or more); which of few flows meet on a path is chance",
     ),
-    Bound("offered_load", 0, 1.15, "jobs that need {value} of a link's rate, where at most {high} were compared"),
-    Bound("noise", 0, 0.03, "computing that varies by {value}, where at most {high} was compared"),
+    Bound("offered_load", 0, 1.15, "jobs that need {value:.0%} of a link's rate (compared: at most {high:.0%})"),
+    Bound("noise", 0, 0.03, "noise of computing of {value:.1%} (compared: at most {high:.0%})"),
 )  # fmt: skip
 
 
@@ -176,17 +176,17 @@ def _setting(plan: Plan, job: JobPlan) -> str:
     """What of a run none of those had that were compared; empty: nothing."""
     constants = catalogue.effective(job.cc)
     unlike = {
-        "several process groups, whose exchanges the kernel may take for iterations of their own": job.groups,
-        f"the topology {plan.topology}": plan.topology not in TOPOLOGIES,
-        "bands of priority": plan.link.bands > 1 or job.bands,
-        "times set by a scheduler": job.grid is not None,
+        "several process groups, since the kernel's MLTCP may take their exchanges for iterations of their own": job.groups,
+        f"topology {plan.topology}": plan.topology not in TOPOLOGIES,
+        "priority queues": plan.link.bands > 1 or job.bands,
+        "start times set by a scheduler": job.grid is not None,
         "a constant F": job.cc.traits.learns and not constants["slope"],
         "an MLTCP without the window that `recommended` restarts with": job.cc.traits.learns and not constants.get("restart"),
-        "interfaces as fast as memory": not plan.nics,
+        "unshaped NICs": not plan.nics,
         "links that do not mark": plan.link.ecn_threshold is None,
         "links that change": plan.events,
     }  # fmt: skip
-    return next((f"{what}: not compared" for what, found in unlike.items() if found), "")
+    return next((f"not compared with emulation: {what}" for what, found in unlike.items() if found), "")
 
 
 def uncompared(control: CongestionControl) -> str:

@@ -28,7 +28,7 @@ ROOM = " Whether servers are free for it is unknown without --cluster."
 
 
 def title(option: Option) -> str:
-    """What people call it."""
+    """The name of an option, as people write it."""
     match option.kind:
         case "placement":
             return f"placement {option.system}"
@@ -41,7 +41,7 @@ def title(option: Option) -> str:
 def shared(base: Result) -> str:
     """What sharing costs the jobs as they are."""
     alone_s = base.isolated_s or base.ideal_s
-    return f"Sharing takes {base.mean_s / alone_s:.2f} times the time in isolation." if alone_s else ""
+    return f"Shared, an iteration takes {base.mean_s / alone_s:.2f}× its time in isolation." if alone_s else ""
 
 
 def reason(
@@ -55,7 +55,7 @@ def reason(
         slot > period * (1 + ALIKE) for slot, period in zip(slots_s, before.periods_s, strict=False)
     ):
         return (
-            f"It lets the jobs begin an iteration every {_times(slots_s)}, and in isolation an iteration takes "
+            f"Its slots let the jobs begin an iteration every {_times(slots_s)}. In isolation an iteration takes "
             f"{_times(before.periods_s)}."
         )
     if kind in ("placement", "network"):
@@ -70,7 +70,7 @@ def _gains(kind: Kind, row: Result, base: Result, asked: Demand, before: Demand,
         )
     if kind == "placement" and asked.shares_link is False:
         return (
-            f"With the workers of each job close together: {_lower(answer.reason(NoSharedLink()))}{ROOM * (not placed)}"
+            f"With the workers of each job close together, {_lower(answer.reason(NoSharedLink()))}{ROOM * (not placed)}"
         )
     interleaves = next((stated for stated in row.findings if isinstance(stated, Interleaved)), None)
     ratios = " ".join(filter(None, (_ratios(row, base), _losers(row))))
@@ -90,8 +90,8 @@ def _ratios(row: Result, base: Result) -> str:
     if not (row.ideal_s and base.ideal_s):
         return ""
     return (
-        f"The last iterations take {row.last10_mean_s / row.ideal_s:.2f} times the ideal instead of "
-        f"{base.last10_mean_s / base.ideal_s:.2f}."
+        f"The last iterations take {row.last10_mean_s / row.ideal_s:.2f}× the ideal instead of "
+        f"{base.last10_mean_s / base.ideal_s:.2f}×."
     )
 
 
@@ -117,17 +117,18 @@ def _no_gain(kind: Kind, row: Result, base: Result, asked: Demand, before: Deman
         return f"The jobs still share links there. {_ratios(row, base)}"
     if kind == "network" and before.exposed_s and asked.exposed_s:
         return (
-            f"In isolation an iteration waits {_times(before.exposed_s)} for the network, and {_times(asked.exposed_s)} for the faster "
-            f"one; the rest of the communication is hidden behind computing."
+            f"In isolation an iteration waits {_times(before.exposed_s)} for this network, and {_times(asked.exposed_s)} for the faster "
+            f"one. Computing hides the rest of the communication."
         )
     return answer.reason(NoCauseKnown())
 
 
 def confidence(error: GainError, outside: str | None) -> str:
     """How far the simulator was off, and for which runs that is known."""
+    mixes = count(error.mixes, "mix", "mixes")
     if outside is None:
-        return f"validated: within {error.worst:.1%} of emulation in {count(error.mixes, 'mix', 'mixes')}"
-    return f"{OUTSIDE} ({outside}): up to {error.worst:.0%} off emulation in {count(error.mixes, 'mix', 'mixes')}"
+        return f"validated: gains of {mixes} were within {error.worst * 100:.1f} % of emulation"
+    return f"{OUTSIDE} ({outside}). Gains of {mixes} outside it were up to {error.worst * 100:.0f} % off emulation"
 
 
 def confidence_of(options: Sequence[Option], best: Option) -> str:
@@ -146,7 +147,7 @@ def headline(base: Option, best: Option) -> str:
     """The best option, and why it is."""
     if best.kind == "baseline":
         return f"Nothing on this network is faster than {title(base)}. {base.reason}"
-    gain = f"{best.gain_mean:.2f}× as fast as {title(base)} ({best.low:.2f}–{best.high:.2f})"
+    gain = f"{best.gain_mean:.2f}× as fast as {title(base)} (interval {best.low:.2f}–{best.high:.2f})"
     unsure = best.low <= 1 and best.emulated is None
     return f"{_capital(title(best))} helps most: {gain}. {best.reason}{CONFIRM * unsure}"
 

@@ -131,15 +131,15 @@ def reason(found: Reason) -> str:
     """One cause, as a sentence."""
     match found:
         case OneJob():
-            return "There is no other job to share the network with."
+            return "No other job shares the network."
         case OfferedLoad():
             return overload(found) + "."
         case Periods(divisor_s=None):
-            return f"The iteration times ({_periods(found.periods_s)}) have no common divisor, so the phases drift through each other."
+            return f"The iteration times ({_periods(found.periods_s)}) have no common divisor. The communication phases drift through each other."
         case Periods(divisor_s=divisor_s):
             return (
-                f"The communication phases take {time_text(found.phases_s)} in all, and the common divisor of the iteration times "
-                f"({_periods(found.periods_s)}) is {time_text(divisor_s or 0)}, so some of them always overlap."
+                f"The communication phases take {time_text(found.phases_s)} in all. The common divisor of the iteration times "
+                f"({_periods(found.periods_s)}) is only {time_text(divisor_s or 0)}, so some phases always overlap."
             )
         case NoSharedLink():
             return "No bottleneck carries flows of two jobs in one direction."
@@ -149,20 +149,20 @@ def reason(found: Reason) -> str:
             return f"{name(system)} is at the ideal already ({ratio:.3f}×)."
         case MostlyHidden():
             return (
-                f"Of the communication ({time_text(sum(found.phases_s))} of all jobs) {time_text(sum(found.exposed_s))} are not hidden behind "
-                "computing, so that a delay rarely moves the next iteration."
+                f"Computing hides most of the communication: {time_text(sum(found.exposed_s))} of {time_text(sum(found.phases_s))} (all jobs) are "
+                "exposed. A delay rarely moves the next iteration."
             )
         case BaseInterleaves(system=system, at=at):
             return f"{name(system)} interleaves, too (from iteration {decimal(at, 6)})."
         case FewFrames():
             kind = "ECN threshold" if found.threshold == "ecn" else "buffer"
-            harm = " Below 1 MLTCP has slowed jobs by up to 8 %." if found.per_flow < 1 else ""
+            harm = " Below 1 frame MLTCP has slowed jobs by up to 8 %." if found.per_flow < 1 else ""
             return (
                 f"{arrow(found.link)} has {decimal(found.per_flow, 2)} frames of {kind} per flow ({decimal(found.frames, 3)} frames, "
-                f"{count(found.flows, 'flow')}). Below 3 every window is at its minimum.{harm}"
+                f"{count(found.flows, 'flow')}). Below 3 frames every window is at its minimum.{harm}"
             )
         case SharedAcks(link=link):
-            return f"{arrow(link)} carries data both ways, and ACKs wait in the same queue, which varies their delay."
+            return f"{arrow(link)} carries data both ways. ACKs wait in the queue of the data, so their delay varies."
         case Timeouts():
             times = count(found.count, "retransmission timeout")
             return f"TCP waited for {times} of {time_text(found.least_s)} or more."
