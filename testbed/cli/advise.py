@@ -17,8 +17,8 @@ from testbed.core.units import Rate
 if TYPE_CHECKING:
     from testbed.campaign.advice import Question
 
-DESCRIPTION = """Compute in seconds, by the flow simulator, what would help jobs that share a network: MLTCP, CASSINI, priorities, another
-placement, a faster network. Every answer has an interval and a reason. --emulate confirms the best options with real traffic."""
+DESCRIPTION = """Compute in seconds, with the flow simulator, what would speed up jobs that share a network: MLTCP, CASSINI, priorities,
+another placement, or a faster network. Every answer has an interval and a reason. --emulate confirms the best options with real traffic."""
 MOST_RATES = 8
 MODELS = "models"  # folder of traces made from --model lines
 USUAL_RATE = Rate(100 * 10**9)
@@ -27,43 +27,55 @@ FIELDS = (
     "mtu", "buffer", "ecn", "ack_priority", "nic", "workers", "collective", "channels", "noise", "start_offsets", "keep_duty",
     "device", "peak", "mfu", "memory", "intra_server_rate", "iterations", "seed", "seeds", "system",
 )  # fmt: skip
+OTHER_DEFAULTS = {
+    "mtu": "largest packet, in bytes (1500, or 9000 from 10gbit on)",
+    "iterations": "iterations of every job (40, or fewer of large jobs)",
+    "seeds": "number of seeds (3, or 1 of large jobs)",
+    "system": "systems that are compared, the first is the baseline (reno mltcp_reno cassini priority)",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
     parser.add_argument(
         "words", nargs="*", metavar="TRACE",
-        help="a job each: a trace of the library, a file, or COMPUTE/BYTES (500ms/28MB); with options behind it: gpt2,workers=4",
+        help="a job: a trace of the library, a file, or COMPUTE/BYTES (500ms/28MB); options follow a comma: gpt2,workers=4",
     )  # fmt: skip
     parser.add_argument(
         "--model", action="append", default=[], metavar="LINE",
-        help='a job from a model\'s dimensions, as `import --model` has them: "llama-7b --dp 4 --device h100"',
+        help='a job from a model\'s dimensions, in the words of `import --model`: "llama-7b --dp 4 --device h100"',
     )  # fmt: skip
     parser.add_argument(
         "--jobs",
         type=int,
         dest="copies",
         metavar="N",
-        help="number of jobs like the one that is named (2); with one TRACE only",
+        help="number of equal jobs, where one TRACE is given (2)",
     )
     network = parser.add_argument_group("network")
     network.add_argument("--rate", metavar="RATE", help="rate of the bottleneck, both directions (100gbit)")
     network.add_argument(
         "--rates",
         metavar="RATE,…",
-        help="rates to answer for; larger ones are the faster networks (default: twice the rate)",
+        help="rates to answer for; each is compared with the larger ones, which are faster networks (twice the rate)",
     )
     network.add_argument(
         "--cluster", "--topo", dest="topo", metavar="TOPO",
-        help="servers and their network, as `run --topo` has them: leafspine,4,2,8 or ./mine.py (dumbbell)",
+        help="servers and their network, as in `run --topo`: leafspine,4,2,8 or ./mine.py (dumbbell)",
     )  # fmt: skip
-    flags.add(parser.add_argument_group("jobs and network, as `run` has them"), *FIELDS)
-    how = parser.add_argument_group("how")
-    how.add_argument("--emulate", action="store_true", help="confirm the two best options in virtual time (minutes)")
+    as_in_run = parser.add_argument_group("jobs and network, as in `run`")
+    for name in FIELDS:
+        flags.add(as_in_run, name, **({"help": OTHER_DEFAULTS[name]} if name in OTHER_DEFAULTS else {}))
+    how = parser.add_argument_group("emulation and output")
+    how.add_argument(
+        "--emulate",
+        action="store_true",
+        help="confirm the two best options with real traffic in virtual time; takes minutes",
+    )
     how.add_argument("--out", default="results", metavar="FOLDER", help="results folder of --emulate (%(default)s)")
     how.add_argument("--html", type=Path, metavar="FILE", help="write the answer as one HTML file, too")
     how.add_argument("--json", action="store_true", help="print the answer as JSON")
-    how.add_argument("--quiet", action="store_true", help="no progress")
+    how.add_argument("--quiet", action="store_true", help="print no progress")
     parser.set_defaults(quick=None, allow_external_code=None)
 
 

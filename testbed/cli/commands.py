@@ -90,7 +90,7 @@ COMMANDS = {
     "kernel": Command("experiments", "build the user-mode Linux kernel of `--on uml`", ("", "--if-missing", "--linux-source linux-6.12.tar.xz"), codes=MACHINE),
     "schema": Command("experiments", "print the JSON schema of experiment files, for editors", ("", "> experiment.schema.json", "--markdown")),
     "import": Command(
-        "traces", "make a trace from a profiler's file (PyTorch, Chakra), a table, or a model's dimensions",
+        "traces", "make a trace from a profile (PyTorch, Chakra, Nsight Systems), a log, a table, or a model's dimensions",
         (
             "rank0.json.gz rank1.json.gz -o mine.json", "table.csv -o mine.json --native-rate 10gbit",
             "--model llama-7b --tp 8 --dp 4 --device h100 -o llama.json",

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 import msgspec
 
-from testbed.core import options
+from testbed.core import options, terminal
 from testbed.core.options import Boolean, Integer, OneOf
 from testbed.core.text import decimal, plain, quoted
 from testbed.core.units import Duration, Rate, Size
-from testbed.traces import model_files, model_jobs
+from testbed.traces import import_table, model_files, model_jobs
 from testbed.traces.layout import Layout
 from testbed.traces.trace import Kind, Trace, TraceError, save
 
@@ -63,12 +65,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     missing.add_argument("--on", default="", metavar="TEXT", help="hardware on which it was recorded")
     missing.add_argument("--bytes", metavar="SIZE,…", help="bytes of each collective of a step, or their total")
-    missing.add_argument("--ranks", metavar="N", help="ranks of the process group (an all-gather's size needs them)")
-    missing.add_argument("--iteration", metavar="TIME", help="length of a step")
+    missing.add_argument(
+        "--ranks", metavar="N", help="number of ranks of the process group, which the size of an all-gather needs"
+    )
+    missing.add_argument("--iteration", metavar="TIME", help="duration of a step")
     missing.add_argument(
         "--element-size",
         metavar="SIZE",
-        help="bytes of an element, where sizes are numbers of elements (STAGE): 2B for 16 bits",
+        help="bytes of an element, where the file counts elements (STAGE): 2B for 16 bits",
     )
     missing.add_argument(
         "--group-file",
@@ -77,7 +81,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="JSON file with the ranks of each process group (default: the one beside the trace)",
     )
     missing.add_argument(
-        "--steps", metavar="N", help="training steps in a log that does not mark them (default: found by what recurs)"
+        "--steps",
+        metavar="N",
+        help="number of training steps in a log that does not mark them (default: found by repetition)",
     )
     chosen = parser.add_argument_group("what is imported")
     chosen.add_argument(
@@ -97,7 +103,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    from testbed.traces import import_table, importing
+    from testbed.traces import importing
 
     _check_output(parsed.output, parsed.force)
     layout = {
@@ -133,10 +139,9 @@ def run(parsed: argparse.Namespace) -> int:
         save(imported.trace, parsed.output)
     except ValueError as error:
         raise TraceError(f"{', '.join(map(str, parsed.files))}: {error} (--only keeps some kinds alone)") from error
-    said = [f"{parsed.output}: {imported.trace.name}", *import_table.lines(imported)]
-    print("\n".join(map(plain, said)))
+    _print([f"{parsed.output}: {imported.trace.name}", *import_table.lines(imported)])
     if parsed.check:
-        print(_check(imported))
+        _print(_check(imported))
     return 0
 
 
@@ -152,8 +157,15 @@ def _from_model(parsed: argparse.Namespace, layout: dict[str, str]) -> int:
     trace = msgspec.structs.replace(trace, name=parsed.name or parsed.output.stem)
     said = [f"{parsed.output}: {trace.name}", *model_table.lines(trace)]  # raises where a device is too slow
     save(trace, parsed.output)
-    print("\n".join(map(plain, said)))
+    _print(said)
     return 0
+
+
+def _print(rows: Iterable[str]) -> None:
+    """The rows of a table, wrapped in a terminal alone, below their text."""
+    columns = terminal.width(usual=sys.maxsize)
+    for row in rows:
+        print("\n".join(terminal.wrapped(plain(row), columns, import_table.INDENT)))
 
 
 def _metavar(option: str) -> str:
@@ -189,23 +201,28 @@ def _only(text: str | None) -> frozenset[Kind] | None:
     return frozenset(_KINDS[kind] for kind in text.split(","))
 
 
-def _check(imported: Imported) -> str:
+def _check(imported: Imported) -> Iterator[str]:
     """How the trace in isolation compares with the profile, by the flow simulator."""
     trace = imported.trace
     if not imported.step_s:
-        return "  check     the files have no times to compare with"
+        yield import_table.row("check", "the files have no times to compare with")
+        return
     rate = trace.native_rate or Rate(10**10)
     period_s = _replayed_s(trace, rate)
     part = period_s / imported.step_s - 1
-    line = (
-        f"  check     {Duration(round(period_s * 1e9))} in isolation at {rate} (by the flow simulator), {Duration(round(imported.step_s * 1e9))} in the profile: "
-        f"{'+' * (part >= 0)}{decimal(100 * part, 3)} %"
+    yield import_table.row(
+        "check",
+        f"{Duration(round(period_s * 1e9))} in isolation at {rate} (by the flow simulator), {Duration(round(imported.step_s * 1e9))} in the profile: "
+        f"{'+' * (part >= 0)}{decimal(100 * part, 3)} %",
     )
     if abs(part) <= _MOST_OFF:
-        return line
+        return
     inside = ", ".join(map(quoted, trace.placement.inside)) if trace.placement else ""
     unlike = f" Exchanges of {inside} inside a server are replayed in no time." if inside else ""
-    return f"{line}\n  warning   the trace differs from the profile by more than {_MOST_OFF:.0%}. Is --native-rate the rate that the profile was recorded at?{unlike}"
+    yield import_table.row(
+        "warning",
+        f"the trace differs from the profile by more than {_MOST_OFF * 100:.0f} %. Is --native-rate the rate at which the profile was recorded?{unlike}",
+    )
 
 
 def _replayed_s(trace: Trace, rate: Rate) -> float:

@@ -341,7 +341,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     mfu: Annotated[
         Share | None,
         field(
-            "share of a device's peak that training reaches (MFU)",
+            "MFU: share of a device's peak that training reaches",
             group="workload",
             metavar="FRACTION",
             if_unset="40%",
@@ -354,7 +354,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     keep_duty: Annotated[
         bool,
         field(
-            "scale the bytes of traces with the rate ÷ their native rate: a job communicates for the same share of its iteration at any rate",
+            "scale bytes of traces by rate ÷ native rate: a job then communicates for the same share of its iteration at any rate",
             group="workload",
             if_unset="bytes as they are",
         ),
@@ -362,7 +362,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     intra_server_rate: Annotated[
         Rate | None,
         field(
-            "rate of exchanges inside a server, of jobs that ask for GPUs and of traces with groups there",
+            "rate of exchanges inside a server: of jobs that ask for GPUs, and of traces with groups inside a server",
             group="network",
             old_names=("intra_rate",),
             folder_name="intra_rate",

@@ -15,6 +15,7 @@ from testbed.traces.steps import length
 from testbed.traces.trace import Trace
 from testbed.traces.wire_bytes import on_the_wire
 
+INDENT = " " * 12  # of the text of a row
 _SEVERAL = 2  # ranks of a group where it is not known how many it has
 _EXAMPLE = "h100"  # device on which the times of work are told
 _FASTER = 4  # factor between the rates at which the duty is told
@@ -44,7 +45,9 @@ def lines(imported: Imported) -> Iterator[str]:
     exchanges = [op for op in operations if not op.computes]
     yield row("tensors", f"{Size(sum(op.size for op in exchanges))} in {count(len(exchanges), 'exchange')}")
     for whose, own in _by_connection(operations).items():
-        yield row("bytes", f"{whose}{exchanged(own, sizes)}" + ("" if trace.ranks else f", of {_SEVERAL} ranks"))
+        yield row(
+            "bytes", f"{whose}{exchanged(own, sizes)}" + ("" if trace.ranks else f", if there are {_SEVERAL} ranks")
+        )
     compute_s = sum((op.duration or 0) for op in operations) / 1e9
     work = [op for op in operations if op.by_work]
     computes = [f"{duration(compute_s)} per iteration"] if compute_s or not work else []
@@ -57,7 +60,7 @@ def lines(imported: Imported) -> Iterator[str]:
     profile = f"{duration(imported.step_s)} in the profile" if imported.step_s else "the files have no times"
     on = f" on {_EXAMPLE}, as an example" if work else ""
     yield row("period", f"{duration(timings[native].period_s)} at {native}{on}; {profile}")
-    yield row("duty", ", ".join(f"{one.duty:.0%} at {Rate(rate)}" for rate, one in timings.items()) + on)
+    yield row("duty", ", ".join(f"{100 * one.duty:.0f} % at {Rate(rate)}" for rate, one in timings.items()) + on)
     yield row("noise", trace.noise.replace("%", " %"))
     if inside:
         yield row("assumed", "period and duty: each rank has a NIC, and exchanges inside a server take no time")

@@ -31,13 +31,17 @@ def _maybe(read: Callable[[str], T]) -> Callable[[str], T | None]:
 class Layout:
     """Options of a job made from a model: a flag each, and a keyword of `testbed.traces.model_jobs.build`."""
 
-    tp: int = option(1, "ranks that share each layer's matrices, inside a server (tensor parallel)", Integer(1, 1024))
-    pp: int = option(1, "pipeline stages", Integer(1, 1024))
+    tp: int = option(
+        1, "ranks that share each layer's matrices, inside a server (tensor parallel; default: 1)", Integer(1, 1024)
+    )
+    pp: int = option(1, "pipeline stages (default: 1)", Integer(1, 1024))
     dp: int | None = option(
         None, "replicas (data parallel; default: 2, or as many as --ep)", _maybe(Integer(1, MOST_RANKS))
     )
-    ep: int = option(1, "replicas over which a layer's experts are spread (expert parallel)", Integer(1, 4096))
-    cp: int = option(1, "ranks that share each sequence (context parallel)", Integer(1, 1024))
+    ep: int = option(
+        1, "replicas over which a layer's experts are spread (expert parallel; default: 1)", Integer(1, 4096)
+    )
+    cp: int = option(1, "ranks that share each sequence (context parallel; default: 1)", Integer(1, 1024))
     micro_batches: int | None = option(
         None, "micro-batches of an iteration (default: 1, or 4 for each stage)", _maybe(Integer(1, 10_000))
     )
@@ -45,28 +49,32 @@ class Layout:
         None, "samples of a micro-batch (default: the model's)", _maybe(Integer(1, 1_000_000))
     )
     sequence: int | None = option(None, "tokens of a sample (default: the model's)", _maybe(Integer(1, 10_000_000)))
-    schedule: str = option("1f1b", "order of a stage's micro-batches: 1f1b or gpipe", OneOf("1f1b", "gpipe"))
+    schedule: str = option(
+        "1f1b", "order of a stage's micro-batches: 1f1b or gpipe (default: 1f1b)", OneOf("1f1b", "gpipe")
+    )
     sequence_parallel: bool = option(
-        False, "activations are split among tensor-parallel ranks, too: on or off", Boolean()
+        False, "whether activations are split among tensor-parallel ranks (default: off)", Boolean()
     )
     recompute: bool = option(
-        False, "layers compute their forward pass again in the backward pass: on or off", Boolean()
+        False, "whether layers compute their forward pass again in the backward pass (default: off)", Boolean()
     )
     zero: str = option(
-        "0", "what replicas split (ZeRO): 0 nothing, 1 the optimizer, 3 parameters too (FSDP)", OneOf("0", "1", "3")
+        "0",
+        "ZeRO stage: replicas split nothing (0), the optimizer (1), or parameters, too (3, FSDP); default: 0",
+        OneOf("0", "1", "3"),
     )
     gradients: str | None = option(
-        None, "numbers of exchanged gradients: bf16, fp16, fp32 (default: the model's)", _maybe(OneOf(*BYTES))
+        None, "element type of exchanged gradients: bf16, fp16, fp32 (default: the model's)", _maybe(OneOf(*BYTES))
     )
     detail: str = option(
         "auto",
-        "tensor-parallel exchanges: each by itself (layer), or joined for a micro-batch of a stage (stage)",
+        "tensor-parallel exchanges: each by itself (layer), or joined for a micro-batch of a stage (stage); default: layer up to 100,000 operations",
         OneOf("auto", "layer", "stage"),
     )
     device: str | None = option(None, f"device that computes: {', '.join(devices.KNOWN)}", _maybe(Name()))
     peak: Flops | None = option(None, "peak speed of a device: 312tflops", _maybe(Flops.parse))
     mfu: float | None = option(
-        None, "share of a device's peak that training reaches (MFU; default: 40%)", _maybe(parse_fraction)
+        None, "MFU: share of a device's peak that training reaches (default: 40%)", _maybe(parse_fraction)
     )
     memory: Bandwidth | None = option(None, "memory bandwidth of a device: 2tb/s", _maybe(Bandwidth.parse))
 
