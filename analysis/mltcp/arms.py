@@ -13,10 +13,10 @@ from testbed.report.study import Study
 
 ID = "arms"
 POSITION = 15
-TITLE = "F interleaves jobs, and what the preset `recommended` adds does not"
+TITLE = "F interleaves jobs; the other rules of the preset alone do not"
 TEXT = (
-    "Iteration times of the settled half ÷ ideal, a dot a seed. Arm `paper` is the published rule alone, `recommended` adds three rules of ours, and "
-    "`placebo` is `recommended` with F = 1 at every r: what it gains over the base is not due to F."
+    "Iteration times of the settled half ÷ ideal, a dot a seed. Arm paper is the published rule alone. Arm recommended adds three rules of ours. Arm "
+    "placebo is recommended with F = 1 at every r: what it gains over the base is not due to F."
 )
 BASE = "base"
 ORDER = (BASE, "placebo", "paper", "recommended")

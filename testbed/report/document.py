@@ -30,7 +30,7 @@ from testbed.report.chapters import Chapter
 from testbed.report.claims import PAPERS, Content
 from testbed.report.grading import MARKS, VERDICTS, Graded
 
-WIDEST, HIGHEST, COLOURS = 860, 2800, 24  # of an image in the page
+WIDEST, HIGHEST, COLOURS = 860, 2800, 64  # of an image in the page
 KEPT = Path(ROOT, "docs", "report", "claims.csv")  # what the kept report says: a quick set is held against it
 
 
@@ -41,8 +41,8 @@ def write(
     """Draw every figure to ``figures`` and write ``out`` (HTML), the same as ``.md``, and ``claims.csv``; what they say.
 
     ``keep``: a figure that ``results`` holds nothing for stays as the last report that was written with these ``figures``
-    had it. ``only``: the report is of these figures; nothing is said or changed of the others. ``drawn`` is called after each figure. Raises `RequestError` for what no
-    report left there.
+    had it. ``only``: the report is of these figures; nothing is said or changed of the others. ``drawn`` is called after each
+    figure. Raises `RequestError` for what no report left there.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     found = list[Chapter]()
@@ -62,7 +62,7 @@ def render(found: Sequence[Chapter], results: Path, out: Path, *, limited: bool 
         loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=jinja2.select_autoescape(["html.j2"], default=False),
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
-    environment.filters.update(md=markdown, number=number, interval=interval, finding=finding, told=told)
+    environment.filters.update(md=markdown, finding=finding, spread=spread, told=told)
     environment.filters["image"] = lambda href: base64.b64encode(_small(out.parent / href)).decode()
     context = _context(found, graded, content, results) | {"wrong": wrong}
     for path, template in ((out, "report.html.j2"), (out.with_suffix(".md"), "report.md.j2")):
@@ -94,9 +94,7 @@ def _context(found: Sequence[Chapter], graded: Sequence[Graded], content: Conten
         "marks": MARKS,
         "titles": PAPERS,
         "headlines": sorted((one for one in graded if one.claim.headline), key=lambda one: one.claim.headline),
-        "papers": [
-            (paper, verdicts.counts(mine), mine) for paper, mine in verdicts.by_paper(graded).items()
-        ],
+        "papers": [(paper, verdicts.counts(mine), mine) for paper, mine in verdicts.by_paper(graded).items()],
         "abstracts": defaultdict(dict, verdicts.judged(content, graded)),
         "threats": content.threat,
         "by_figure": by_figure,
@@ -120,7 +118,7 @@ def _small(image: Path) -> bytes:
         shown = drawn.convert("RGB")
     shown.thumbnail((WIDEST, HIGHEST))
     found = io.BytesIO()
-    shown.quantize(COLOURS, dither=Image.Dither.NONE).save(found, "PNG", optimize=True)
+    shown.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(found, "PNG", optimize=True)
     return found.getvalue()
 
 
@@ -149,14 +147,23 @@ def markdown(said: object) -> str:
 
 
 def finding(one: Graded) -> str:
-    """A claim's number with the claimed one: ``1.48 of 2 × shorter mean, steady state (8 jobs, 50 Gbit/s)``."""
+    """A claim's number with the claimed one: ``1.48 × shorter mean, steady state (8 jobs, 50 Gbit/s); claimed: 2``."""
     case, claim = one.case, one.claim
     if case is None:
         return "–"
-    if claim.measure.average == "every":
-        return f"{case.value:.0%} {claim.unit}" + (f" ({case.name})" if case.name else "")
-    of = f" of {claim.bound}" if claim.claimed is not None else ""
-    return f"{number(case.value)}{of} {claim.unit}" + (f" ({case.name})" if case.name else "")
+    value = f"{100 * case.value:.0f} %" if claim.measure.average == "every" else number(case.value)
+    name = f" ({case.name})" if case.name else ""
+    return f"{value} {claim.unit}{name}" + (f"; claimed: {claim.bound}" if claim.claimed is not None else "")
+
+
+def spread(one: Graded) -> str:
+    """The interval of a claim's number, as its number is; empty without one, and of what was counted once."""
+    case = one.case
+    if case is None or case.low is None or case.high is None or not case.seeds:
+        return ""
+    if one.claim.measure.average == "every":
+        return f"{100 * case.low:.0f} to {100 * case.high:.0f} %"
+    return interval((case.low, case.high))
 
 
 def told(one: Graded) -> str:
@@ -177,9 +184,7 @@ def number(value: float | None) -> str:
     return (f"{value:g}" if value == round(value) else f"{value:#.3g}".rstrip(".")).replace("-", "−")
 
 
-def interval(ends: tuple[float, float] | None) -> str:
-    """An interval as text, empty without one; one whose ends are the same in three digits has no spread worth two numbers."""
-    if ends is None:
-        return ""
+def interval(ends: tuple[float, float]) -> str:
+    """An interval as text; one whose ends are the same in three digits has no spread worth two numbers."""
     low, high = map(number, ends)
     return f"{low}, no spread" if low == high else f"{low} to {high}"

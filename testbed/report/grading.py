@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import inf, log
 from typing import Literal
 
-from testbed.report.claims import Claim
+from testbed.report.claims import FEWEST_SEEDS, Claim
 
 Verdict = Literal["reproduced", "partly", "no difference", "not reproduced", "undecided", "not measured"]
 VERDICTS: tuple[Verdict, ...] = ("reproduced", "partly", "no difference", "not reproduced", "undecided", "not measured")
@@ -56,10 +56,10 @@ class Graded:
     @property
     def criterion(self) -> str:
         """By what it was judged, in words."""
-        needed = f"{self.claim.needs} {'job lists' if self.claim.needs > 5 else 'seeds'} or more" + (
+        needed = (f"; {self.claim.needs} {_repeats(self.claim)} or more" if self.claim.needs else "") + (
             f", {self.claim.iterations:,} iterations or more" if self.claim.iterations else ""
         )
-        return f"{_CRITERIA[self.claim.kind].format(bound=self.claim.bound)}; {needed}" + (
+        return f"{_CRITERIA[self.claim.kind].format(bound=self.claim.bound)}{needed}" + (
             f". Undecided: {self.why}" if self.why else ""
         )
 
@@ -96,15 +96,15 @@ def _is_enough(claim: Claim, case: Case) -> bool:
     return case.seeds >= claim.needs and case.low is not None and case.iterations >= claim.iterations
 
 
+def _repeats(claim: Claim) -> str:
+    return "drawn job lists" if claim.needs > FEWEST_SEEDS else "seeds"
+
+
 def _missing(claim: Claim, cases: Sequence[Case], enough: Sequence[Case]) -> str:
     few = min(case.seeds for case in cases)
     if few < claim.needs:
-        what = "drawn job lists" if claim.needs > 5 else "seeds"
-        return (
-            f"{len(cases) - len(enough)} of {len(cases)} cases have {few} of {claim.needs} {what}"
-            if len(cases) > 1
-            else f"{few} of {claim.needs} {what}"
-        )
+        few_of = f"{few} of {claim.needs} {_repeats(claim)}"
+        return f"{len(cases) - len(enough)} of {len(cases)} cases have {few_of}" if len(cases) > 1 else few_of
     if len(enough) < len(cases):
         return "no interval, or too few iterations"
     return "the interval lies on both sides of a boundary"

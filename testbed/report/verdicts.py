@@ -97,7 +97,7 @@ def together(verdicts: Sequence[Verdict]) -> Verdict:
 def by_chance(graded: Iterable[Graded]) -> str:
     """How many of the intervals are to be expected to miss what they are of, in a sentence."""
     count = sum(one.case is not None and one.case.low is not None for one in graded)
-    return f"Of {count} intervals at {LEVEL:.0%}, {(1 - LEVEL) * count:.1f} are to be expected to miss by chance alone."
+    return f"Of {count} intervals at {100 * LEVEL:g} %, {(1 - LEVEL) * count:.1f} are to be expected to miss by chance alone."
 
 
 def agreement(one: Graded, kept: pd.DataFrame) -> str:
