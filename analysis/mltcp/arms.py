@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from testbed.core.runs.load import LoadError, Run
+from testbed.core.runs.load import LoadError
 from testbed.report import drawing, style
 from testbed.report import observations as observed
 from testbed.report.study import Study
@@ -18,8 +18,7 @@ TEXT = (
     "Iteration times of the settled half ÷ ideal, a dot a seed. Arm paper is the published rule alone. Arm recommended adds three rules of ours. Arm "
     "placebo is recommended with F = 1 at every r: what it gains over the base is not due to F."
 )
-BASE = "base"
-ORDER = (BASE, "placebo", "paper", "recommended")
+ORDER = (observed.BASE, "placebo", "paper", "recommended")
 
 
 def draw(study: Study, out: Path) -> list[Path]:
@@ -29,11 +28,11 @@ def draw(study: Study, out: Path) -> list[Path]:
     figure, axes = style.new_figure(1, 1, figsize=(6.4, 4.2))
     axis = axes[0, 0]
     for x, arm in enumerate(arms):
-        colour = drawing.colour(treatment=arm not in (BASE, "placebo"))
+        colour = drawing.colour(treatment=arm not in (observed.BASE, "placebo"))
         drawing.seeds(axis, x, list(table[table["arm"] == arm]["settled"]), colour, width=0.5)
     axis.axhline(1, color=style.REFERENCE, linewidth=0.8, linestyle="--")
     names = dict(zip(table["arm"], table["cc"], strict=True))
-    axis.set_xticks(range(len(arms)), [names[arm] if arm == BASE else arm for arm in arms])
+    axis.set_xticks(range(len(arms)), [names[arm] if arm == observed.BASE else arm for arm in arms])
     axis.grid(visible=False, axis="x")
     axis.set_ylabel("iteration time ÷ ideal, settled half")
     jobs, load = drawing.count(table["jobs"].iloc[0], "job"), table["load"].iloc[0]
@@ -48,8 +47,4 @@ def draw(study: Study, out: Path) -> list[Path]:
 def _table(study: Study) -> pd.DataFrame:
     if not study.runs:
         raise LoadError(f"{ID}: there are no runs; run experiments/{ID}.toml")
-    return observed.table(study).assign(arm=[_arm(run) for run in study.runs])
-
-
-def _arm(run: Run) -> str:
-    return BASE if run.role != "treatment" else run.plan.system.congestion[0].preset or ""
+    return observed.table(study).assign(arm=[observed.arm(run) for run in study.runs])

@@ -109,9 +109,17 @@ def _trials() -> tuple[_Trial, ...]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true")
+    parser.add_argument(
+        "--curves", action="store_true",
+        help="run stock protocols in virtual time and compare them with published curves (two minutes)",
+    )  # fmt: skip
 
 
 def run(parsed: argparse.Namespace) -> int:
+    if parsed.curves:
+        from testbed.cli import doctor_curves
+
+        return doctor_curves.report(as_json=parsed.json)
     return report(as_json=parsed.json)
 
 

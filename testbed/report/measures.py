@@ -92,7 +92,7 @@ _NAMES: dict[str, Callable[[float], str]] = {
     "load": lambda share: f"load {share:g}",
     "missing": lambda share: f"{share:.0%} missing",
     "burst": lambda share: f"bursts lose {share:.0%}",
-    **{f"{what}s": _counted(what) for what in ("job", "flow", "worker", "server")},
+    **{f"{what}s": _counted(what) for what in ("job", "flow", "sender", "server", "worker")},
 }
 
 

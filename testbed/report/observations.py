@@ -16,10 +16,11 @@ import pandas as pd
 from testbed.core.runs import measured
 from testbed.core.runs.load import Experiment, LoadError, Run
 from testbed.core.runs.plan import Role
-from testbed.models.frames import payload_share
-from testbed.models.statistics import log_interval
+from testbed.models.frames import frame, payload_share
+from testbed.models.statistics import geometric_mean, log_interval
 from testbed.report.study import Study
 
+BASE = "base"  # the arm without MLTCP
 FEWEST_SETTLED = 5  # iterations
 METRICS = ("mean", "p99", "settled", "settled_p99")
 
@@ -57,6 +58,30 @@ def select_steady(times: pd.DataFrame, interleaved_at: float = nan) -> pd.DataFr
 def settled_times(experiment: Experiment, run: Run) -> pd.DataFrame:
     """`relative_times` of the settled part of a run."""
     return select_steady(relative_times(experiment, run), measured.interleaved_at(experiment, run))
+
+
+def second_halves(run: Run) -> list[np.ndarray]:
+    """Of each job the second half of its iterations ÷ ideal: a steady state that is fixed before the run."""
+    ideals = measured.ideals_s(run)
+    times = [run.times[job].dropna().to_numpy() / ideals[job] for job in range(len(ideals))]
+    return [np.asarray(one[len(one) // 2 :]) for one in times]
+
+
+def arm(run: Run) -> str:
+    """``base``, or the preset of its MLTCP: ``paper``, ``recommended``, ``placebo``."""
+    return (run.plan.system.congestion[0].preset or "") if run.role == "treatment" else BASE
+
+
+def base(run: Run) -> str:
+    """The congestion control that a system is, or changes."""
+    control = run.plan.system.congestion[0]
+    return control.base or control.name
+
+
+def threshold_frames(run: Run) -> float:
+    """Frames of marking threshold for each flow of a link that all jobs share; NaN: it does not mark."""
+    threshold, flows = run.plan.link.ecn_threshold, sum(job.channels for job in run.jobs)
+    return nan if threshold is None else round(threshold.min_bytes / frame(run.plan.link.mtu) / flows, 1)
 
 
 def pooled_p99(experiment: Experiment, system: str) -> tuple[float, int]:

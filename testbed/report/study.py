@@ -142,12 +142,16 @@ def _usable(path: Path, problems: list[str]) -> Run | None:
 
 
 def _placed(runs: Iterable[Run]) -> list[str]:
-    """One paragraph if the jobs were placed in several ways: figures tell systems apart, and placements by their experiments alone.
+    """One paragraph if the same jobs were placed in several ways: figures tell systems apart, and placements by their experiments alone.
 
     Figures of jobs that hold GPUs are about who gets which, and tell job schedulers apart.
     """
-    schedulers = sorted({run.plan.scheduler for run in runs if run.plan.scheduler is not None and not run.plan.lives})
-    if len(schedulers) < 2:
+    found: dict[object, set[str]] = {}
+    for plan in (run.plan for run in runs if run.plan.scheduler is not None and not run.plan.lives):
+        same = plan.topology, plan.topology_args, tuple(len(job.hosts) for job in plan.jobs)
+        found.setdefault(same, set()).add(str(plan.scheduler))
+    schedulers = sorted(set().union(*(several for several in found.values() if len(several) > 1)))
+    if not schedulers:
         return []
     return [
         f"The jobs of this figure were placed by several job schedulers ({', '.join(schedulers)}), each an experiment of its own."

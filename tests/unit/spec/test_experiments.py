@@ -26,7 +26,7 @@ QUICK_RUNS = 40  # at most, of one file: each takes two seconds and more
 GENERAL = {"constant-factor", "constant-factor-loss", "static-unfairness"}
 # Those that runs of the fluid model cannot stand for (`test_report`).
 INVENTED = (
-    "arms", "baselines", "cdf-cubic", "cdf-dcqcn", "cdf-reno", "circular", "fairness", "map", "partial", "patterns", "scale", "tails",
+    "arms", "baselines", "cdf-cubic", "cdf-dcqcn", "cdf-reno", "circular", "fairness", "frames", "map", "partial", "patterns", "scale", "tail",
     "sensitivity", "stragglers", "sjf-model", "sjf-ratio", "sjf-sharing",
 )  # fmt: skip
 # What they have in common: a base and MLTCP, and whether the one gains on the other.
@@ -108,7 +108,7 @@ def test_every_figure_draws_and_judges(id: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "id",
     some(
-        (id for id in INVENTED if id not in ("cdf-dcqcn", "sjf-model", "sjf-ratio", "sjf-sharing")),
+        (id for id in INVENTED if id not in ("cdf-dcqcn", "frames", "tail", "sjf-model", "sjf-ratio", "sjf-sharing")),
         "cdf-reno",
         "map",
         "patterns",
