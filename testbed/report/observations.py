@@ -17,7 +17,7 @@ from testbed.core.runs import measured
 from testbed.core.runs.load import Experiment, LoadError, Run
 from testbed.core.runs.plan import Role
 from testbed.models.frames import frame, payload_share
-from testbed.models.statistics import geometric_mean, log_interval
+from testbed.models.statistics import log_interval
 from testbed.report.study import Study
 
 BASE = "base"  # the arm without MLTCP

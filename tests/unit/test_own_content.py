@@ -135,7 +135,8 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     registry.installed.cache_clear()
 
 
-def test_content_of_an_installed_package(lab: None, elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.usefixtures("lab")
+def test_content_of_an_installed_package(elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["run", *TINY, "--topo", "lab_sites,3", "--scheduler", "lab_backwards:skip=0"]
     assert main(words) == EXIT_OK
     capsys.readouterr()
