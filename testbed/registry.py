@@ -88,7 +88,10 @@ FIGURE = Kind(
     "figure", "figures", tuple(f"testbed.content.analysis.{paper}" for paper in PAPERS),
     ("ID", "TITLE", "TEXT", "draw"),
 )  # fmt: skip
-KINDS = (TOPOLOGY, COLLECTIVE, IMPORTER, JOB_LIST, TRANSPORT, FLOW_SCHEDULER, JOB_SCHEDULER, MODEL, FIGURE)
+QUEUE = Kind(
+    "queue", "queues", ("testbed.queues",), ("TITLE", "KERNEL_NAME", "MARKS", "Options", "FORMAT", "parameters"),
+)  # fmt: skip
+KINDS = (TOPOLOGY, QUEUE, COLLECTIVE, IMPORTER, JOB_LIST, TRANSPORT, FLOW_SCHEDULER, JOB_SCHEDULER, MODEL, FIGURE)
 
 
 @cache

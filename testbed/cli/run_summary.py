@@ -154,6 +154,8 @@ def link(found: Link, *, computed: bool) -> str:
     if found.ecn_threshold is not None:
         low, high = found.ecn_threshold.min_bytes, found.ecn_threshold.max_bytes
         when = f"ECN marking above {size_text(low)}" + (f", all above {size_text(high)}" if high != low else "")
+    elif found.queue is not None:
+        when = f"{found.queue.typed}, which {'marks' if found.marks else 'drops'}"
     elif found.selective:
         when = "drops what may be dropped above " + ", ".join(size_text(each.min_bytes) for each in found.selective)
     else:

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from testbed.core import system_text
+from testbed.core.netlink_attributes import attribute, attributes
 from testbed.core.runs.plan import CongestionControl
 from testbed.linux.kernel import Addressing
 from testbed.linux.queues import tbf, turns
 from testbed.linux.queues.rates import RATESPEC, ticks
-from testbed.linux.rtnetlink import Kind, Tc, attribute, attributes
+from testbed.linux.rtnetlink import Kind, Tc
 from testbed.linux.settings import OFFLOADS
 
 Call = tuple[str, str, Any]  # what was done, where, to what

@@ -14,12 +14,13 @@ from typing import Literal
 
 from testbed.congestion import catalogue
 from testbed.core.errors import MachineError
+from testbed.core.netlink_attributes import attribute
 from testbed.linux import netns
 from testbed.linux.queues.fifo import Fifo
 from testbed.linux.queues.netem import Netem
 from testbed.linux.queues.prio import GLOB, HTB_VERSION, RATE_TO_QUANTUM, TCA_HTB_INIT, Prio
 from testbed.linux.queues.red import Red
-from testbed.linux.rtnetlink import TC_H_ROOT, Socket, Tc, attribute, handle
+from testbed.linux.rtnetlink import TC_H_ROOT, Socket, Tc, handle
 
 RTO_MIN_US, HASH_SEED = "net.ipv4.tcp_rto_min_us", "net.ipv4.fib_multipath_hash_seed"
 NAMESPACED_SINCE = (6, 11)  # both

@@ -9,6 +9,7 @@ limits of the whole machine) is skipped.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shlex
 import subprocess
@@ -230,7 +231,15 @@ class Network(Mininet):  # type: ignore[misc]
         end = self.interface(node, device)
         with Socket(end.node.namespace) as route:
             for message in messages:
-                (route.change if change else route.add)(end.index, message)
+                try:
+                    (route.change if change else route.add)(end.index, message)
+                except OSError as error:
+                    if error.errno != errno.ENOENT or message.what != "qdisc":
+                        raise
+                    raise MachineError(
+                        f"queue: this kernel has no queueing discipline {message.kind} (CONFIG_NET_SCH_{message.kind.upper()}). "
+                        "Use --on uml, whose kernel has it, or another --queue."
+                    ) from error
 
     def queues(self, node: str, device: str, parents: Iterable[int]) -> dict[Kind, Sequence[Tc]]:
         end = self.interface(node, device)

@@ -15,6 +15,7 @@ import socket
 import struct
 
 from testbed.core.errors import TestbedError
+from testbed.core.netlink_attributes import attribute, attributes
 from testbed.linux.network import Host, Network, link_name
 from testbed.linux.rtnetlink import (
     RTA_DPORT,
@@ -27,8 +28,6 @@ from testbed.linux.rtnetlink import (
     RTM_GETROUTE,
     RTMSG,
     Socket,
-    attribute,
-    attributes,
 )
 from testbed.transports import Connection
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from testbed.core.netlink_attributes import attribute, attributes
 from testbed.linux import netns
 
 Kind = Literal["qdisc", "class", "filter"]
@@ -18,7 +19,6 @@ NEW = {"qdisc": 36, "class": 40, "filter": 44}
 GET = {"qdisc": 38, "class": 42, "filter": 46}
 NLM_F_REQUEST, NLM_F_ACK, NLM_F_EXCL, NLM_F_CREATE, NLM_F_DUMP = 0x1, 0x4, 0x200, 0x400, 0x300
 NLMSG_ERROR, NLMSG_DONE = 2, 3
-NLA_TYPE_MASK, NLA_F_NESTED = 0x3FFF, 0x8000
 TCA_KIND, TCA_OPTIONS, TCA_DUMP_INVISIBLE = 1, 2, 10
 TC_H_ROOT = 0xFFFFFFFF
 OURS = 0x3FF << 22
@@ -30,23 +30,6 @@ RTA_DST, RTA_SRC, RTA_IIF, RTA_OIF, RTA_GATEWAY, RTA_MULTIPATH = 1, 2, 3, 4, 5, 
 RTA_IP_PROTO, RTA_SPORT, RTA_DPORT = 27, 28, 29
 RTNEXTHOP = struct.Struct("=HBBi")  # struct rtnexthop: length, flags, weight - 1, interface
 MAIN_TABLE, RTPROT_KERNEL = 254, 2
-
-
-def attribute(kind: int, payload: bytes) -> bytes:
-    """One netlink attribute, padded."""
-    return struct.pack("=HH", 4 + len(payload), kind) + payload + bytes(-len(payload) % 4)
-
-
-def attributes(data: bytes) -> dict[int, bytes]:
-    """Payloads of the netlink attributes in ``data``, by type."""
-    found = {}
-    while len(data) >= 4:
-        length, kind = struct.unpack_from("=HH", data)
-        if length < 4:
-            break
-        found[kind & NLA_TYPE_MASK] = data[4:length]
-        data = data[(length + 3) & ~3 :]
-    return found
 
 
 def handle(major: int, minor: int = 0) -> int:

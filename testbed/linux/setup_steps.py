@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from mininet.topo import Topo
 
-from testbed import networks
+from testbed import networks, queues
 from testbed.congestion import catalogue
+from testbed.core import layouts
 from testbed.core.errors import MachineError, RequestError
-from testbed.core.runs.plan import CongestionControl, EcnThreshold, JobPlan, Link, Plan, Sender
+from testbed.core.runs.plan import CongestionControl, JobPlan, Link, Plan, Sender
 from testbed.core.text import quoted
 from testbed.linux.features import HASH_SEED, RTO_MIN_US, Features
 from testbed.linux.kernel import DEFAULT, Addressing, mac
 from testbed.linux.queues.classify import Classify, Dscp, PureAcks
+from testbed.linux.queues.discipline import Discipline
 from testbed.linux.queues.fifo import Fifo
 from testbed.linux.queues.fq import Fq
 from testbed.linux.queues.netem import Netem
@@ -27,6 +29,7 @@ from testbed.linux.queues.rates import bucket_bytes
 from testbed.linux.queues.red import Red
 from testbed.linux.queues.setting import Nic, Queues
 from testbed.linux.queues.tbf import Tbf
+from testbed.linux.queues.tree import Queue
 from testbed.linux.settings import (
     KERNEL,
     MTU,
@@ -141,7 +144,7 @@ def settings(steps: Iterable[Step], stage: Stage) -> list[Change]:
 
 
 def _check(plan: Plan, features: Features) -> None:
-    uses_ecn = any(link.ecn_threshold for link in plan.bottlenecks.values())
+    uses_ecn = any(link.marks for link in plan.bottlenecks.values())
     several = any(link.acks_first or link.control or link.bands > 1 for link in plan.bottlenecks.values())
     selective = any(link.selective for link in plan.bottlenecks.values())
     for job in plan.jobs:
@@ -206,7 +209,7 @@ def _network(plan: Plan, features: Features, topo: Topo, ends: list[Interface]) 
     if plan.sender.nic_bps is not None and plan.sender.send_buffer_bytes is None:
         most = max(SEND_BUFFER, most)  # what waits before its interface is in it, too
     window = max(RECEIVE_BUFFER, 4 * path)
-    uses_ecn = any(link.ecn_threshold for link in plan.bottlenecks.values())
+    uses_ecn = any(link.marks for link in plan.bottlenecks.values())
     yield from (addressed(node, held) for node, held in addressing(topo).items())
     for node in topo.hosts():
         values = {
@@ -324,12 +327,12 @@ def nic(sender: Sender, mtu: int, features: Features) -> Tbf:
 
 def _at_a_host(link: Link) -> Link:
     """A host that knows what is urgent sends that first, but neither marks nor drops its own."""
-    return msgspec.structs.replace(link, ecn_threshold=None, selective=()) if link.control else link
+    return msgspec.structs.replace(link, ecn_threshold=None, queue=None, selective=()) if link.control else link
 
 
 def shaper(link: Link, bucket: int, features: Features) -> Tbf:
     """The queues of a bottleneck."""
-    data = _data(link.buffer_bytes, link.ecn_threshold if features.red else None)
+    data = _data(link, features)
     above = link.acks_first or link.control
     classify: list[Classify] = [PureAcks()] if above else []
     if link.bands > 1 or link.control:
@@ -337,10 +340,10 @@ def shaper(link: Link, bucket: int, features: Features) -> Tbf:
     if not classify:
         below = Fifo(link.buffer_bytes, made_above=True) if isinstance(data, Fifo) else data
         return Tbf(link.rate_bps, bucket, below)
-    chosen: list[Fifo | Red] = [
+    chosen: list[Fifo | Red | Discipline] = [
         Red(one.min_bytes, one.max_bytes, one.probability, link.buffer_bytes, "drop") for one in link.selective
     ]
-    bands: tuple[Fifo | Red, ...] = (*[Fifo(link.buffer_bytes)] * above, *(chosen or [data] * link.bands))
+    bands: tuple[Fifo | Red | Discipline, ...] = (*[Fifo(link.buffer_bytes)] * above, *(chosen or [data] * link.bands))
     if features.prio:
         return Tbf(link.rate_bps, bucket, Prio(bands, tuple(classify)))
     plenty = min(2 * link.rate_bps, 30 * 10**9) // 8
@@ -350,10 +353,13 @@ def shaper(link: Link, bucket: int, features: Features) -> Tbf:
     return Tbf(link.rate_bps, bucket, Htb((bands[0], data_bands), tuple(classify[:1]), plenty))
 
 
-def _data(buffer_bytes: int, threshold: EcnThreshold | None) -> Fifo | Red:
+def _data(link: Link, features: Features) -> Fifo | Red | Discipline:
+    if link.queue is not None:
+        return Discipline(link.queue, link.buffer_bytes)
+    threshold = link.ecn_threshold if features.red else None
     if threshold is None:
-        return Fifo(buffer_bytes)
-    return Red(threshold.min_bytes, threshold.max_bytes, threshold.probability, buffer_bytes)
+        return Fifo(link.buffer_bytes)
+    return Red(threshold.min_bytes, threshold.max_bytes, threshold.probability, link.buffer_bytes)
 
 
 def band_parents(root: Tbf) -> dict[int, int]:
@@ -364,11 +370,29 @@ def band_parents(root: Tbf) -> dict[int, int]:
     return {len(below.bands) - minor: 0x100000 | minor for minor in below.children}
 
 
-def red_parents(root: Tbf) -> list[int]:
-    """The handles that REDs hang on, which tell how much was marked."""
-    if isinstance(root.below, Red):
-        return [0x10001]
-    return [0x100000 | minor for minor, band in root.below.children.items() if isinstance(band, Red)]
+RED_MARKED = queues.Counter(layouts.RED_XSTATS.members["marked"][0])
+
+
+def counters(root: Tbf) -> list[dict[str, Any]]:
+    """What counts marks and drops below a bottleneck's token bucket: the handle it hangs on, where it counts marks, and whether it drops by itself.
+
+    A queue that drops packets which it took before tells nobody above: then every queue below the bucket counts its own drops.
+    """
+    leaves = (
+        {0x10001: root.below}
+        if not root.below.children
+        else {0x100000 | minor: band for minor, band in root.below.children.items()}
+    )
+    itself = any(isinstance(queue, Discipline) for queue in leaves.values())
+    return [
+        {"parent": parent, "marks": [asdict(one) for one in _marks(queue)], "drops": itself}
+        for parent, queue in leaves.items()
+        if itself or isinstance(queue, Red)
+    ]
+
+
+def _marks(queue: Queue) -> tuple[queues.Counter, ...]:
+    return queue.module.MARKS if isinstance(queue, Discipline) else (RED_MARKED,) if isinstance(queue, Red) else ()
 
 
 def _congestion_controls(plan: Plan, features: Features) -> Iterator[Change]:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import msgspec
 from mininet.topo import Topo
 
-from testbed import networks
+from testbed import networks, queues, registry
+from testbed.core import system_text
 from testbed.core.errors import RequestError, within
-from testbed.core.runs.plan import EcnThreshold, Link, LinkEvent, Sender, Wire
+from testbed.core.runs.plan import EcnThreshold, Link, LinkEvent, QueueDiscipline, Sender, Wire
 from testbed.core.text import quoted, shown
 from testbed.core.units import Duration, Share, UnitError, decoded
 from testbed.models.frames import frame
@@ -22,7 +24,7 @@ from testbed.spec.relative_quantities import Loss, PriorityQueues
 
 SMALL_QUEUE_BYTES = 1 << 20  # of a socket below TCP, where a host is told nothing (Linux 4.15 to 6.13)
 NOTHING = LinkSpec(delay=Duration(0), jitter=Duration(0), loss=Loss("0%"), corrupt=Share("0%"))
-_SHAPED, _PLAIN = ("rate", "buffer", "ecn"), ("delay", "jitter", "loss", "corrupt")
+_SHAPED, _PLAIN = ("rate", "buffer", "ecn", "queue"), ("delay", "jitter", "loss", "corrupt")
 
 
 @dataclass(frozen=True)
@@ -208,8 +210,21 @@ def link(spec: Spec, own: LinkSpec) -> Link:
     buffer = (own.buffer or spec.buffer).bytes(rate, spec.mtu)
     if buffer < 2 * frame(spec.mtu):
         raise UnitError(f"its buffer of {buffer} bytes does not hold two frames of {frame(spec.mtu)} bytes")
-    threshold = (own.ecn or spec.ecn).resolve(rate, buffer, spec.mtu)
-    return Link(rate, buffer, spec.mtu, spec.ack_priority == "on", threshold)
+    marks, queue = own.ecn or spec.ecn, own.queue or spec.queue
+    acks_first = spec.ack_priority == "on"
+    if queue == queues.FIFO:
+        return Link(rate, buffer, spec.mtu, acks_first, marks.resolve(rate, buffer, spec.mtu))
+    if marks not in ("on", "off"):
+        raise UnitError(
+            f"ecn: {quoted(marks)} is the threshold of a FIFO's marks, and {quoted(queue)} decides itself when it marks. "
+            "Give --ecn on or --ecn off."
+        )
+    name = system_text.name_of(queue)
+    if registry.is_file_name(name):
+        name = str(Path(name).resolve())
+    room = queues.Room(buffer, frame(spec.mtu), marks == "on" and bool(queues.find(name).MARKS))
+    discipline = QueueDiscipline(queue, name, tuple(queues.parameters(queue, room).items()), room.marks)
+    return Link(rate, buffer, spec.mtu, acks_first, queue=discipline)
 
 
 def banded(bottlenecks: dict[str, Link], asked: PriorityQueues, scheduled: int) -> dict[str, Link]:

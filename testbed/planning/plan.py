@@ -249,7 +249,7 @@ def _may_repeat(plan: Plan, asked: Iterable[jobs.Asked]) -> bool:
 
 
 def _check_marks(plan: Plan) -> None:
-    uses_ecn = any(link.ecn_threshold for link in plan.bottlenecks.values())
+    uses_ecn = any(link.marks for link in plan.bottlenecks.values())
     for cc in plan.ccs:
         if not uses_ecn and cc.traits.needs_marks:
             raise RequestError(

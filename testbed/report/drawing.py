@@ -111,6 +111,8 @@ def _link(run: Run) -> str:
 def queue(run: Run) -> str:
     """The bottleneck's buffer, and from where on it marks or drops."""
     link = run.plan.link
+    if link.queue is not None:
+        return f"{link.queue.typed}, {'ECN marks' if link.marks else 'drops'}, buffer {size(link.buffer_bytes)}"
     threshold = "drop-tail" if link.ecn_threshold is None else f"ECN marks from {size(link.ecn_threshold.min_bytes)}"
     return f"buffer {size(link.buffer_bytes)}, {threshold}"
 

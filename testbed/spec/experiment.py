@@ -41,6 +41,7 @@ class LinkSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ecn: Annotated[
         Marks | None, field("ECN thresholds of a bottleneck, written as the experiment's", metavar="THRESHOLDS")
     ] = None
+    queue: Annotated[str | None, field("queue of a bottleneck, written as the experiment's", metavar="QUEUE")] = None
     delay: Annotated[Duration | None, field("one-way delay of a link that is no bottleneck")] = None
     jitter: Annotated[Duration | None, field("by how much that delay varies, evenly")] = None
     loss: Annotated[Loss | None, field("share of packets lost, written as the experiment's", metavar="FRACTION")] = None
@@ -230,6 +231,14 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             const="on",
         ),
     ] = msgspec.field(default_factory=lambda: Marks("on"))
+    queue: Annotated[
+        str,
+        field(
+            "queue of the bottleneck: fifo (which marks by --ecn), codel, fq_codel, cake, pie, fq, sfq, or ./mine.py, each with its options: fq_codel:target=5ms",
+            group="network",
+            metavar="QUEUE",
+        ),
+    ] = "fifo"
     priority_queues: Annotated[
         PriorityQueues,
         field(

@@ -34,7 +34,7 @@ def check(fields: Mapping[str, Any], flags: Mapping[str, Any]) -> None:
 
 def _named(fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Fields of an experiment, and the code that each of them names."""
-    for name in ("topo", "scheduler", "collective", "system"):
+    for name in ("topo", "queue", "scheduler", "collective", "system"):
         for text in _texts(fields.get(name)):
             if _is_code(text):
                 yield name, text

@@ -76,6 +76,13 @@ def test_a_transport(elsewhere: Path) -> None:
     assert (closes.lt_s, closes.deadline_s) == (0.04, 0.04)
 
 
+def test_a_queue(elsewhere: Path) -> None:
+    fields = {"jobs": 2, "system": ["reno"], "on": "uml", "queue": "./queue_few_packets.py:packets=7"}
+    queue = plans(resolve(spec.read(None, fields)))[0].link.queue
+    assert queue is not None and queue.parameters == (("limit_packets", 7),)
+    assert queue.name == str(elsewhere / "queue_few_packets.py")
+
+
 def test_a_model(elsewhere: Path) -> None:
     words = ["--model", "./model_small_moe.toml", "--ep", "4", "--dp", "4", "--device", "a100", "-o", "moe.json"]
     assert main(["import", *words]) == EXIT_OK

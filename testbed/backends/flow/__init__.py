@@ -66,6 +66,8 @@ def lacks(plan: Plan) -> Lack | None:
             )
         if job.ideal_s == 0:
             return Lack(f"{who} computes nothing and crosses no link, so that its iterations take no time")
+    if queue := next((link.queue for link in plan.bottlenecks.values() if link.queue), None):
+        return Lack(f"{queue.typed} (--queue) decides packet by packet, and the flow simulator has no packets")
     if any(link.control for link in plan.bottlenecks.values()):
         return Lack("priority queues (--priority-queues) tell packets apart, and the twin has none")
     if plan.wires:

@@ -87,7 +87,8 @@ def _loads_and_times(
 
 def _fewest_frames(run: Run, crossed: dict[str, set[bottleneck.Flow]]) -> FewFrames | None:
     size = frame(run.plan.link.mtu)
-    found = [_frames(name, run.plan.bottlenecks[name], size, len(flows)) for name, flows in crossed.items()]
+    links = {name: run.plan.bottlenecks[name] for name in crossed}
+    found = [_frames(name, link, size, len(crossed[name])) for name, link in links.items() if link.queue is None]
     return min(found, key=lambda one: one.per_flow, default=None)
 
 

@@ -92,6 +92,15 @@ class EcnThreshold(msgspec.Struct, frozen=True):
     probability: float
 
 
+class QueueDiscipline(msgspec.Struct, frozen=True):
+    """A queue of a bottleneck (`testbed.queues`), by name or file, with what the kernel is told of it, in its units."""
+
+    typed: str
+    name: str
+    parameters: tuple[tuple[str, int], ...]
+    marks: bool
+
+
 class Link(msgspec.Struct, frozen=True):
     """How a bottleneck is shaped, and the MTU everywhere."""
 
@@ -105,6 +114,12 @@ class Link(msgspec.Struct, frozen=True):
     selective: tuple[
         EcnThreshold, ...
     ] = ()  # of each band, highest first: from there on what cannot be marked is dropped
+    queue: QueueDiscipline | None = None  # None: a FIFO, or RED with an ECN threshold
+
+    @property
+    def marks(self) -> bool:
+        """Whether it marks packets of flows that can be marked."""
+        return self.ecn_threshold is not None or (self.queue is not None and self.queue.marks)
 
 
 class Burst(msgspec.Struct, frozen=True):

@@ -10,9 +10,10 @@ from typing import Any
 
 from testbed.core.environment import ROOT
 from testbed.core.errors import MachineError
+from testbed.core.netlink_attributes import attribute, attributes
 from testbed.linux import netns
 from testbed.linux.loading import bpf
-from testbed.linux.rtnetlink import Socket, Tc, attribute, attributes
+from testbed.linux.rtnetlink import Socket, Tc
 
 PROGRAM = Path(ROOT) / "kernel" / "bpf" / "phantom.bpf.c"
 CLSACT, CLSACT_HANDLE, EGRESS = 0xFFFFFFF1, 0xFFFF0000, 0xFFFFFFF3

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from testbed.linux.rtnetlink import Tc, attribute, attributes, handle
+from testbed.core.netlink_attributes import attribute, attributes
+from testbed.linux.rtnetlink import Tc, handle
 from testbed.replay.bands import MOST, tos
 
 ETH_P_IP = 0x0800

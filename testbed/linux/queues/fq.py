@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from testbed.core.netlink_attributes import attribute, attributes
 from testbed.linux.queues.tree import Leaf
-from testbed.linux.rtnetlink import Tc, attribute, attributes
+from testbed.linux.rtnetlink import Tc
 
 TCA_FQ_PLIMIT, TCA_FQ_FLOW_PLIMIT, TCA_FQ_RATE_ENABLE = 1, 2, 5
 U32 = struct.Struct("=I")

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from testbed.core.netlink_attributes import NLA_F_NESTED, attribute, attributes
 from testbed.core.runs.plan import Burst
 from testbed.linux.queues.tree import UNKNOWN, Leaf
-from testbed.linux.rtnetlink import NLA_F_NESTED, Tc, attribute, attributes
+from testbed.linux.rtnetlink import Tc
 
 SMALLEST_PACKET_BYTES = 64
 WHOLE = 2**32 - 1  # netem's probability 1

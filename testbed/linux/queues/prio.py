@@ -7,13 +7,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from testbed.core.netlink_attributes import attribute, attributes
 from testbed.linux.queues import classify as rules
 from testbed.linux.queues.classify import Classify
+from testbed.linux.queues.discipline import Discipline
 from testbed.linux.queues.fifo import Fifo
 from testbed.linux.queues.rates import RATESPEC, ratespec, ticks
 from testbed.linux.queues.red import Red
 from testbed.linux.queues.tree import Leaf, Queue
-from testbed.linux.rtnetlink import Tc, attribute, attributes, handle
+from testbed.linux.rtnetlink import Tc, handle
 
 PRIORITIES = 16  # of a packet inside the kernel, each mapped to a band
 QOPT = struct.Struct(f"=i{PRIORITIES}s")  # struct tc_prio_qopt
@@ -23,7 +25,7 @@ QOPT = struct.Struct(f"=i{PRIORITIES}s")  # struct tc_prio_qopt
 class _Bands(Leaf):
     """``bands``, highest first; a packet that no filter takes goes into the last."""
 
-    bands: tuple[Fifo | Red | Htb, ...]
+    bands: tuple[Fifo | Red | Discipline | Htb, ...]
     classify: tuple[Classify, ...]
 
     @property

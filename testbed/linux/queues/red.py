@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from testbed.core.netlink_attributes import attribute, attributes
 from testbed.linux.queues.rates import U32
 from testbed.linux.queues.tree import Leaf
-from testbed.linux.rtnetlink import Tc, attribute, attributes
+from testbed.linux.rtnetlink import Tc
 
 TCA_RED_PARMS, TCA_RED_STAB, TCA_RED_MAX_P, TCA_RED_FLAGS = 1, 2, 3, 4
 ECN, NODROP, ALL = 1, 8, 15  # flags, and all there are

@@ -9,6 +9,7 @@ from typing import Any
 from testbed.linux.kernel import Kernel
 from testbed.linux.queues import tree
 from testbed.linux.queues.classify import Dscp, PureAcks
+from testbed.linux.queues.discipline import Discipline
 from testbed.linux.queues.fq import Fq
 from testbed.linux.queues.netem import Netem
 from testbed.linux.queues.prio import Htb, Prio
@@ -91,6 +92,8 @@ def described(link: str, root: Tbf | Netem) -> str:
 
 
 def _parts(queue: Queue) -> Iterator[str]:
+    if isinstance(queue, Discipline):
+        yield queue.chosen.typed
     if isinstance(queue, Red):
         marks = f"mark from {queue.min_bytes} B, from {queue.max_bytes} B with {queue.probability:.4%}"
         yield marks + (" and drop what cannot be marked" if queue.otherwise == "drop" else "")

@@ -21,13 +21,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from testbed.core.netlink_attributes import attribute, attributes
+from testbed.linux.queues.discipline import Discipline
 from testbed.linux.queues.fifo import Fifo
 from testbed.linux.queues.fq import Fq
 from testbed.linux.queues.prio import Htb, Prio
 from testbed.linux.queues.rates import RATESPEC, U32, ratespec, ticks
 from testbed.linux.queues.red import Red
 from testbed.linux.queues.tree import Leaf, Queue
-from testbed.linux.rtnetlink import Tc, attribute, attributes
+from testbed.linux.rtnetlink import Tc
 
 TCA_TBF_PARMS, TCA_TBF_RATE64, TCA_TBF_BURST = 1, 4, 6
 # struct tc_tbf_qopt after its two ratespecs: limit, buffer, mtu
@@ -41,7 +43,7 @@ class Tbf(Leaf):
     kind: ClassVar[str] = "tbf"
     rate_bps: int
     burst_bytes: int
-    below: Fifo | Fq | Red | Prio | Htb
+    below: Fifo | Fq | Red | Discipline | Prio | Htb
 
     @property
     def children(self) -> Mapping[int, Queue]:

@@ -8,7 +8,7 @@ else is the same for every kind, and here.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 from testbed.linux.rtnetlink import TC_H_ROOT, Kind, Tc, handle
 
@@ -18,7 +18,10 @@ UNKNOWN = "unknown"  # what this kernel cannot tell
 class Queue(Protocol):
     """One queueing discipline, with those below it."""
 
-    kind: ClassVar[str]
+    @property
+    def kind(self) -> str:
+        """What the kernel calls it."""
+        ...
 
     @property
     def children(self) -> Mapping[int, Queue]:

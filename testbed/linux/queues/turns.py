@@ -5,8 +5,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 
+from testbed.core.netlink_attributes import attribute, attributes
 from testbed.linux.queues.classify import KEY, PLACE, SELECTOR, TCA_U32_SEL, has_keys, u32
-from testbed.linux.rtnetlink import Tc, attribute, attributes
+from testbed.linux.rtnetlink import Tc
 
 INGRESS = 0xFFFF0000
 TCA_U32_ACT, TCA_ACT_KIND, TCA_ACT_OPTIONS, TCA_MIRRED_PARMS = 7, 1, 2, 2

@@ -25,7 +25,7 @@ from testbed.linux.participants.timeline import flow_name
 from testbed.linux.participants.workers import Workers, wait_from_ns
 from testbed.linux.queues.setting import Queues
 from testbed.linux.queues.tbf import Tbf
-from testbed.linux.setup_steps import band_parents, red_parents
+from testbed.linux.setup_steps import band_parents, counters
 from testbed.models import bounds
 from testbed.transports import COUNTERS_BYTES, Connection
 
@@ -85,13 +85,13 @@ def start(
         "wait_from_ns": wait_from_ns(start_ns, len(workers.participants)),
         "links": [
             {"name": link_name(end), "namespace": end.node.namespace, "index": end.index,
-             "red_parents": red_parents(roots[link_name(end)]),
+             "counters": counters(roots[link_name(end)]),
              "marks_map": marks.get((end.node.name, end.name)),
              "bands": sorted(band_parents(roots[link_name(end)]).items())}
             for end in network.ends(bottleneck=True)
         ],
         "nics": [
-            {"name": link_name(end), "namespace": end.node.namespace, "index": end.index, "red_parents": [], "marks_map": None, "bands": []}
+            {"name": link_name(end), "namespace": end.node.namespace, "index": end.index, "counters": [], "marks_map": None, "bands": []}
             for end in network.ends(bottleneck=False) if link_name(end) in plan.nics
         ],
         "flows": [

@@ -11,7 +11,6 @@ what it cost as one line of JSON.
 from __future__ import annotations
 
 import functools
-import itertools
 import json
 import mmap
 import os
@@ -54,7 +53,7 @@ TCP_INFO = layouts.TCP_INFO.reader(
 MODULE_INFO = layouts.MLTCP_INFO.reader("iterations", "factor", "ratio")
 SENT = layouts.BASIC_STATS.reader("bytes", "packets")
 WAITING = layouts.QUEUE_STATS.reader("backlog", "drops")
-MARKED = layouts.RED_XSTATS.reader("marked")
+COUNT = struct.Struct("=I")
 OF_RED = layouts.RED_XSTATS.reader("early", "pdrop", "marked")
 MARKED_BY_PHANTOM = layouts.PHANTOM.reader("marks")
 LEARNED = layouts.FLOW.reader("start", "total_bytes")
@@ -81,7 +80,7 @@ class Config:
     virtual_time: bool
     links: list[
         dict[str, Any]
-    ]  # name, namespace, index; where REDs hang, or the map of what marks in its place; its bands, and where they hang
+    ]  # name, namespace, index; what counts marks and drops below the root (`setup_steps.counters`), or the map of what marks in its place; its bands, and where they hang
     nics: list[dict[str, Any]]  # as links
     # job, worker, flow, links it crosses, may_end, namespace, saddr, sport, daddr, dport; MLTCP's state: a map (eBPF), or told by sock_diag (module)
     flows: list[dict[str, Any]]
@@ -102,17 +101,43 @@ def _of_qdisc(index: int, parent: int) -> bytes:
     return message(RTM_GETQDISC, struct.pack("=BxxxiIII", socket.AF_UNSPEC, index, 0, parent, 0))
 
 
+class BelowProbe:
+    """Counters of a queue below the token bucket of a link."""
+
+    def __init__(self, link: str, counters: dict[str, Any]) -> None:
+        """``counters``: as `testbed.linux.setup_steps.counters` has them."""
+        self.link, self.drops = link, counters["drops"]
+        self.marks = [
+            (Field(TCMSG_BYTES, TCA_STATS2, TCA_STATS_APP, *each["path"]), each["offset"]) for each in counters["marks"]
+        ]
+        self.queue = Field(TCMSG_BYTES, TCA_STATS2, TCA_STATS_QUEUE)
+
+    def marked(self, data: bytes) -> int:
+        """Packets that it marked."""
+        return sum(int(COUNT.unpack_from(data, self._place(field, data) + offset)[0]) for field, offset in self.marks)
+
+    def dropped(self, data: bytes) -> int:
+        """Packets that it dropped, where the root does not count these."""
+        return int(WAITING.unpack_from(data, self._place(self.queue, data))[1]) if self.drops else 0
+
+    def _place(self, field: Field, data: bytes) -> int:
+        at = field.find(data)
+        if at is None:
+            raise RuntimeError(f"link {self.link} has no statistics of its queue any more")
+        return at
+
+
 class LinkProbe:
     """Counters of the qdisc at one end of a link."""
 
     def __init__(self, link: dict[str, Any], sockets: Sockets) -> None:
         self.name = link["name"]
         asked = sockets(link["namespace"], socket.NETLINK_ROUTE)
-        parents = [TC_H_ROOT, *link["red_parents"]]
+        parents = [TC_H_ROOT, *(one["parent"] for one in link["counters"])]
         self.questions = [Question(asked, _of_qdisc(link["index"], parent)) for parent in parents]
         self.bands = [(band, Question(asked, _of_qdisc(link["index"], parent))) for band, parent in link["bands"]]
         self.marks_of = _map(link["marks_map"], layouts.MAP_INDEX_BYTES, layouts.PHANTOM)
-        self.red = Field(TCMSG_BYTES, TCA_STATS2, TCA_STATS_APP)
+        self.below = [BelowProbe(self.name, one) for one in link["counters"]]
         self.basic = Field(TCMSG_BYTES, TCA_STATS2, TCA_STATS_BASIC)
         self.queue = Field(TCMSG_BYTES, TCA_STATS2, TCA_STATS_QUEUE)
 
@@ -124,8 +149,14 @@ class LinkProbe:
             raise RuntimeError(f"link {self.name} has no queue any more")
         sent, packets = SENT.unpack_from(data, basic)
         backlog, drops = WAITING.unpack_from(data, queue)
-        marks = sum(self._marked(data) for data in itertools.islice(answers, len(self.questions) - 1))
-        return f"{at},{self.name},{sent},{packets},{drops},{marks + self._marked_by_phantom()},{backlog}\n"
+        marks = self._marked_by_phantom()
+        if self.below and self.below[0].drops:
+            drops = 0
+        for probe in self.below:
+            data = next(answers)
+            marks += probe.marked(data)
+            drops += probe.dropped(data)
+        return f"{at},{self.name},{sent},{packets},{drops},{marks},{backlog}\n"
 
     def queue_lines(self) -> str:
         """Lines of ``priority_queues.csv``; what drops without marking drops only what it has no room for."""
@@ -145,12 +176,6 @@ class LinkProbe:
     def _marked_by_phantom(self) -> int:
         value = None if self.marks_of is None else self.marks_of(bytes(layouts.MAP_INDEX_BYTES))
         return 0 if value is None else int(MARKED_BY_PHANTOM.unpack_from(value)[0])
-
-    def _marked(self, data: bytes) -> int:
-        at = self.red.find(data)
-        if at is None:
-            raise RuntimeError(f"link {self.name} has no RED any more")
-        return int(MARKED.unpack_from(data, at)[0])
 
 
 class FlowProbe:

@@ -119,7 +119,7 @@ def test_without_red_a_phantom_queue_marks_in_front() -> None:
     queues = setup_steps.settings(setup_steps.changes(made, replace(REAL, red=False)), "queues")
     of = [setting for setting in queues if setting.where == "s1-eth0"]
     assert [setting.what for setting in of] == ["phantom queue", "shaper"]
-    assert isinstance(of[1], Queues) and isinstance(of[1].root, Tbf) and setup_steps.red_parents(of[1].root) == []
+    assert isinstance(of[1], Queues) and isinstance(of[1].root, Tbf) and setup_steps.counters(of[1].root) == []
     recorded(made, replace(REAL, red=False))
 
 
@@ -136,7 +136,7 @@ def marked(bands: int, *, acks_first: bool) -> Link:
 )  # fmt: skip
 def test_every_band_of_data_marks(acks_first: bool, bands: int, parents: list[int]) -> None:
     root = setup_steps.shaper(marked(bands, acks_first=acks_first), 3028, VIRTUAL)
-    assert setup_steps.red_parents(root) == parents
+    assert [counter["parent"] for counter in setup_steps.counters(root)] == parents
     assert parents == [message.parent for message in tree.messages(root) if message.kind == "red"]
 
 

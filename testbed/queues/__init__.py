@@ -1,0 +1,127 @@
+"""Queueing disciplines of a bottleneck (``--queue fq_codel:target=5ms``), one file each.
+
+A queue is a module with
+
+``TITLE``
+    what it is, in a few words;
+``KERNEL_NAME``
+    what the kernel and tc call it;
+``MARKS``
+    where its statistics count packets that it marked (`Counter`); empty: it cannot mark;
+``Options``
+    a frozen dataclass of what may be written behind its name, see `testbed.core.options`;
+``FORMAT``
+    how its parameters are sent and read back (`Format`);
+``parameters(options, room) -> dict``
+    the parameters, in the kernel's units. Raises `ValueError` where the room or the options do not allow it.
+
+Adding one is adding a file. ``--queue ./mine.py`` names one's own.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+from testbed import registry
+from testbed.core import options, system_text
+from testbed.core.netlink_attributes import attribute, attributes
+from testbed.core.text import quoted
+from testbed.core.units import UnitError
+
+FIFO = "fifo"  # the usual one: a FIFO, or RED where an ECN threshold is set
+FEWEST_PACKETS = 2
+U32 = struct.Struct("=I")
+
+
+@dataclass(frozen=True)
+class Room:
+    """What a bottleneck has for a queue."""
+
+    size: int  # bytes
+    frame_bytes: int  # of the largest packet
+    marks: bool  # whether it is to mark packets rather than drop them
+
+    @property
+    def packets(self) -> int:
+        """The largest packets that fit."""
+        return max(FEWEST_PACKETS, self.size // self.frame_bytes)
+
+
+@dataclass(frozen=True)
+class Counter:
+    """A number in the statistics of a queue: in the attribute at the end of ``path``, ``offset`` bytes from its begin."""
+
+    offset: int = 0
+    path: tuple[int, ...] = ()
+
+
+class Format(Protocol):
+    """How the parameters of a queue are written."""
+
+    def encode(self, parameters: Mapping[str, int]) -> bytes:
+        """As they are sent."""
+        ...
+
+    def kept(self, parameters: Mapping[str, int]) -> dict[str, int]:
+        """As the kernel keeps them: with its rounding."""
+        ...
+
+    def decode(self, shown: bytes) -> dict[str, int]:
+        """As the kernel shows them."""
+        ...
+
+
+class Module(Protocol):
+    """What a file of this folder has."""
+
+    @property
+    def TITLE(self) -> str: ...
+    @property
+    def KERNEL_NAME(self) -> str: ...
+    @property
+    def MARKS(self) -> tuple[Counter, ...]: ...
+    @property
+    def Options(self) -> type[Any]: ...
+    @property
+    def FORMAT(self) -> Format: ...
+    def parameters(self, options: Any, room: Room) -> dict[str, int]: ...
+
+
+def _unchanged(value: int) -> int:
+    return value
+
+
+@dataclass(frozen=True)
+class Attributes:
+    """Netlink attributes of 32 bits: by parameter the attribute's number, and what the kernel makes of a value."""
+
+    numbers: Mapping[str, int]
+    rounding: Mapping[str, Callable[[int], int]]
+
+    def encode(self, parameters: Mapping[str, int]) -> bytes:
+        return b"".join(attribute(self.numbers[name], U32.pack(value)) for name, value in parameters.items())
+
+    def kept(self, parameters: Mapping[str, int]) -> dict[str, int]:
+        return {name: self.rounding.get(name, _unchanged)(value) for name, value in parameters.items()}
+
+    def decode(self, shown: bytes) -> dict[str, int]:
+        found = attributes(shown)
+        return {name: U32.unpack(found[number])[0] for name, number in self.numbers.items() if number in found}
+
+
+def find(name: str) -> Module:
+    """The queue called ``name``, or that of a file; raises `registry.UnknownContentError` or `registry.ContentError`."""
+    return cast(Module, registry.find(registry.QUEUE, name))
+
+
+def parameters(text: str, room: Room) -> dict[str, int]:
+    """What the queue of ``text`` (``fq_codel:target=5ms``) is made with; raises `RequestError`."""
+    module = find(system_text.name_of(text))
+    chosen = options.parse(module.Options, text)
+    try:
+        return module.parameters(chosen, room)
+    except ValueError as error:
+        raise UnitError(f"{quoted(text)}: {error}") from error
