@@ -21,7 +21,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -157,7 +157,7 @@ class Uml:
                 shutil.copy(module, folder / "own")
             (folder / "plan.json").write_bytes(msgspec.json.encode(_portable(plan, folder)))
 
-        return self._boot(bring, _memory_mb(plan), plan.seed, on_event, patience)
+        return self._boot(bring, _memory_mb(plan), plan.seed, on_event, patience, catalogue.at_boot(plan.ccs))
 
     def call(self, function: str, wall_s: float) -> bytes:
         """What ``module:function`` of this checkout returns inside, called with a `Machine`: bytes."""
@@ -173,6 +173,7 @@ class Uml:
         seed: int,
         on_event: Callable[[Event], None],
         patience: Patience,
+        parameters: Sequence[str] = (),
     ) -> bytes:
         modules = self.kernel.modules()
         end_with_sudo()
@@ -182,7 +183,7 @@ class Uml:
                 bring(folder)
             with (folder / "console").open("wb") as console, (folder / "log").open("wb") as log:
                 process = subprocess.Popen(
-                    _command(memory_mb, core, self.kernel), stdin=subprocess.DEVNULL, stdout=console, stderr=log,
+                    _command(memory_mb, core, self.kernel, parameters), stdin=subprocess.DEVNULL, stdout=console, stderr=log,
                     cwd=folder, env=_environment(memory_mb, seed), start_new_session=True,
                 )  # fmt: skip
             try:
@@ -201,7 +202,7 @@ class Uml:
                 process.wait()
 
 
-def _command(memory_mb: int, core: int, kernel: Kernel) -> list[str]:
+def _command(memory_mb: int, core: int, kernel: Kernel, parameters: Sequence[str]) -> list[str]:
     """How to start the kernel, in the run's folder. Its own words (from ``./linux`` on) are the same
     in every run: they are among what its random numbers are made of."""
     return [
@@ -215,6 +216,7 @@ def _command(memory_mb: int, core: int, kernel: Kernel) -> list[str]:
         "random.trust_bootloader=on",
         "con=null", "con0=null,fd:1", "quiet", "uml_dir=./uml/", "umid=run",
         *(["seccomp=on"] if kernel.version >= SECCOMP else []),
+        *parameters,
     ]  # fmt: skip
 
 

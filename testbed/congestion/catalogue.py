@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import pkgutil
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -59,8 +59,9 @@ def titled(name: str) -> str:
 
 
 def parameters() -> Mapping[str, Parameter]:
-    """Those of all that come with the testbed, by name."""
-    return {parameter.name: parameter for family in families().values() for parameter in family.parameters}
+    """Those of all that come with the testbed, by name; the kernel's own have others by the same names."""
+    ours = (family for family in families().values() if family.name not in built_in())
+    return {parameter.name: parameter for family in ours for parameter in family.parameters}
 
 
 def program(cc: CongestionControl) -> Path | None:
@@ -83,6 +84,21 @@ def module(cc: CongestionControl) -> Path | None:
 def names() -> list[str]:
     """The congestion controls that come with the testbed, without those that stand in for the kernel's own."""
     return sorted(path.stem.removeprefix("tcp_") for path in KERNEL.glob("tcp_*.c"))
+
+
+def of_the_kernel(cc: CongestionControl) -> bool:
+    """Whether it is the kernel's own, neither ours nor from a file."""
+    return cc.source is None and cc.name not in names()
+
+
+def at_boot(ccs: Iterable[CongestionControl]) -> list[str]:
+    """What a kernel's command line says of the parameters of its own congestion controls: ``tcp_cubic.beta=512``."""
+    return [
+        f"tcp_{cc.name}.{constant}={value}"
+        for cc in ccs
+        if of_the_kernel(cc)
+        for constant, value in sorted(cc.constants.items())
+    ]
 
 
 @cache

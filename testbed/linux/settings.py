@@ -212,7 +212,7 @@ def phantom_queue(
 
 def register(cc: CongestionControl, kind: str) -> Setting:
     """A congestion control made known to the kernel, as ``kind``."""
-    constants = dict(cc.constants) if kind == "eBPF" else {}
+    constants = {} if kind == "module" else dict(cc.constants)
 
     def read(kernel: Kernel) -> dict[str, Any]:
         held = kernel.constants(cc.spec)

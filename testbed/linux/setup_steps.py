@@ -147,6 +147,18 @@ def _check(plan: Plan, features: Features) -> None:
     uses_ecn = any(link.marks for link in plan.bottlenecks.values())
     several = any(link.acks_first or link.control or link.bands > 1 for link in plan.bottlenecks.values())
     selective = any(link.selective for link in plan.bottlenecks.values())
+    own = [cc for cc in plan.ccs if catalogue.of_the_kernel(cc)]
+    if features.clock == "real" and (set_ones := [cc.spec for cc in own if cc.constants]):
+        raise RequestError(
+            f"system: {quoted(set_ones[0])} sets a parameter that all connections of this machine share. Use --on uml, "
+            "where each run has a kernel of its own."
+        )
+    for cc in own:
+        if other := next((one for one in own if one.name == cc.name and one.constants != cc.constants), None):
+            raise RequestError(
+                f"system: {quoted(cc.spec)} and {quoted(other.spec)} in one run: a kernel has one set of parameters of {cc.name} for "
+                "all connections. Compare them as two systems."
+            )
     for job in plan.jobs:
         if job.program is not None and job.cc.traits.needs_marks:
             raise RequestError(

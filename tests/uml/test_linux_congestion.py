@@ -7,12 +7,23 @@ from pathlib import Path
 
 import pytest
 
+import testbed
 from testbed.cli import main
 from testbed.congestion import catalogue
 from testbed.core.errors import EXIT_OK
 from tests.support.runs import some
 
 USUAL = ("vegas", "cdg", "highspeed")  # by delay; with switches among its parameters; named otherwise in Kconfig
+
+
+def test_parameters_are_those_that_were_asked_for(tmp_path: Path) -> None:
+    results = testbed.run(
+        jobs=2, rate="100mbit", compute="20ms", bytes="1MB", iterations=6, system=["cubic:beta=0.3,hystart=off"],
+        isolated_runs="none", on="uml", out=tmp_path,
+    )  # fmt: skip
+    (used,) = json.loads(next(tmp_path.glob("*/*/1/manifest.json")).read_text())["congestion_controls"]
+    assert results.verdict == "valid" and used["kind"] == "kernel"
+    assert (used["constants"]["beta"], used["constants"]["hystart"], used["constants"]["bic_scale"]) == (307, 0, 41)
 
 
 @pytest.mark.parametrize("name", some(catalogue.built_in(), *USUAL))

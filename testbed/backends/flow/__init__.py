@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from testbed.backends.flow import model, tables
 from testbed.backends.progress import Patience
+from testbed.congestion import catalogue
 from testbed.core.errors import RequestError, TestbedError
 from testbed.core.runs.events import Event, Iteration, Phase
 from testbed.core.runs.plan import Clock, Plan
@@ -64,6 +65,8 @@ def lacks(plan: Plan) -> Lack | None:
             return Lack(
                 f"how flows of {job.cc.spec} share a link was not measured (it was for {', '.join(flow_weights.BASES)})"
             )
+        if job.cc.constants and catalogue.of_the_kernel(job.cc):
+            return Lack(f"how flows of {job.cc.spec} share a link was measured with the kernel's own parameters only")
         if job.ideal_s == 0:
             return Lack(f"{who} computes nothing and crosses no link, so that its iterations take no time")
     if queue := next((link.queue for link in plan.bottlenecks.values() if link.queue), None):

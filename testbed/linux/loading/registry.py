@@ -64,7 +64,9 @@ class Registered:
     name: str
     kind: str  # "kernel" (its own), "module" or "eBPF"
     program: bpf.Loaded | None = None  # what holds an eBPF one
-    constants: Mapping[str, int] = field(default_factory=dict)  # of an eBPF one, as the kernel holds them
+    constants: Mapping[str, int] = field(
+        default_factory=dict
+    )  # as the kernel holds them, unless each namespace has its own
 
 
 def register(cc: CongestionControl, modules: Path | None = None, name: str | None = None) -> Registered:
@@ -74,7 +76,7 @@ def register(cc: CongestionControl, modules: Path | None = None, name: str | Non
     Ours take their parameters per network namespace, where they are modules (`sysctls`).
     """
     if cc.name not in catalogue.names() and cc.source is None and (modules is not None or kernel_has(cc.name)):
-        return Registered(cc.name, "kernel")
+        return Registered(cc.name, "kernel", constants=parameters(f"tcp_{cc.name}"))
     if modules is not None:
         return Registered(_load(cc, modules), "module")
     if name is None and loaded_module(cc):

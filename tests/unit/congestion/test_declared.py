@@ -78,6 +78,26 @@ def test_an_ebpf_object_says_what_it_takes() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "constants"),
+    [
+        ("cubic:beta=0.5,hystart=off", {"beta": 512, "hystart": 0}), ("vegas:alpha=6", {"alpha": 6}), ("hybla:rtt0=40ms", {"rtt0": 40}),
+    ],
+)  # fmt: skip
+def test_parameters_of_the_kernels_own_are_options(text: str, constants: dict[str, int]) -> None:
+    found = catalogue.parse(text)
+    assert found.constants == constants and catalogue.of_the_kernel(found)
+    assert catalogue.at_boot([found]) == [f"tcp_{found.name}.{name}={value}" for name, value in constants.items()]
+
+
+@pytest.mark.parametrize(
+    "text", ["cubic:beta=1.5", "cubic:bta=0.5", "reno:beta=0.5", "vegas:alpha=-1", "cubic:hystart=maybe"]
+)
+def test_what_a_parameter_of_the_kernel_cannot_be_is_refused(text: str) -> None:
+    with pytest.raises(RequestError):
+        catalogue.parse(text)
+
+
 @pytest.mark.parametrize("config", ["kernel/uml/config", "vagrant/box/kernel.config"])
 def test_kernels_that_are_built_have_every_congestion_control_that_is_listed(config: str) -> None:
     """The user-mode kernel's configuration says what it has: a name is listed (testbed/congestion/linux.py) if and only if it is there."""

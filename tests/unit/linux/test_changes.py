@@ -114,6 +114,14 @@ def test_a_kernel_is_told_in_that_order_and_holds_it() -> None:
     assert kernel.calls[-1] == ("register", "kernel", "mltcp_reno")
 
 
+def test_a_kernel_has_one_set_of_parameters_for_all() -> None:
+    setup_steps.changes(planned(cc=["cubic:beta=0.5"]), VIRTUAL)
+    with pytest.raises(RequestError):
+        setup_steps.changes(planned(cc=["cubic:beta=0.5"]), REAL)
+    with pytest.raises(RequestError):
+        setup_steps.changes(planned(cc=["cubic:beta=0.5+cubic"]), VIRTUAL)
+
+
 def test_without_red_a_phantom_queue_marks_in_front() -> None:
     made = planned(ecn="20kB", cc=["reno"])
     queues = setup_steps.settings(setup_steps.changes(made, replace(REAL, red=False)), "queues")
