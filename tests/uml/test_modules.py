@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import re
 import shutil
@@ -10,8 +11,10 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
+import testbed
 from testbed.backends import uml
 from testbed.backends.usermode.kernel import Kernel
 from testbed.cli import main
@@ -19,6 +22,7 @@ from testbed.core.errors import EXIT_REQUEST, MachineError, RequestError
 from testbed.transports.datagram import native
 from tests.support import runs
 from tests.support.processes import HANG_S
+from tests.support.runs import some
 from tests.uml import inside
 
 KERNEL = Path(__file__).parents[2] / "kernel"
@@ -143,6 +147,30 @@ def test_one_of_your_own() -> None:
     (used,) = result.manifest["congestion_controls"]
     assert (used["registered_as"], used["kind"]) == ("mine", "module")
     assert used["constants"] == {"step": 4}
+
+
+@pytest.mark.parametrize(
+    "name", some(("tcp_swift.c:target_us=300", "tcp_timely.c", "tcp_hpcc.c:eta=973"), "tcp_hpcc.c:eta=973")
+)
+def test_examples_by_delay_keep_shorter_queues(name: str, tmp_path: Path) -> None:
+    results = testbed.run(
+        jobs=2, rate="1gbit", compute="10ms", bytes="10MB", iterations=4, delay="50us", isolated_runs="none", on="uml",
+        system=["reno", f"{EXAMPLES / name}"], out=tmp_path,
+    )  # fmt: skip
+    assert results.verdict == "valid"
+    links = results.table("links")
+    waiting = links[links["link"] == "s1-s2"].groupby("system")["backlog_bytes"].mean()
+    assert waiting.drop("reno").item() < 0.7 * waiting["reno"]
+    assert results.table("iterations")["system"].nunique() == 2
+
+
+def test_mltcp_on_a_base_of_your_own() -> None:
+    """The example learns the iteration of its flow: F takes several values."""
+    result = runs.run_plan(uml.find(), cc=[f"{EXAMPLES / 'tcp_mltcp_scalable.c'}"], **{**JOB, "iterations": 8})
+    (used,) = result.manifest["congestion_controls"]
+    assert (used["registered_as"], used["kind"]) == ("mltcp_scalable", "module")
+    flows = pd.read_csv(io.BytesIO(result.files["flows.csv"]))
+    assert flows["mltcp_f"].dropna().nunique() > 1
 
 
 def wrong(tmp_path: Path, old: str, new: str, parameter: str = "") -> None:

@@ -24,7 +24,7 @@ def decode(content: bytes | str, kind: type[Document]) -> Document:
     Raises `OtherVersionError`, or `ValueError` (`msgspec.ValidationError` is one), `KeyError`, `TypeError` or `AttributeError` for
     what no release wrote.
     """
-    return msgspec.convert(check_version(msgspec.json.decode(content)), kind)
+    return msgspec.convert(check_version(msgspec.json.decode(content)), kind, str_keys=True)
 
 
 def encode(document: Manifest | Verdict | Summary | Told | Recorded | Made | Sample) -> bytes:

@@ -36,6 +36,12 @@ def test_what_is_written_is_read_again(told: Manifest) -> None:
     assert second["note"] == "why"
 
 
+def test_keys_that_are_numbers_are_read_again() -> None:
+    """JSON has no other keys than text."""
+    written = Summary(VERSION, "flow", (), (), findings=(Uneven({0: 1.5, 11: 0.9}),))
+    assert documents.decode(documents.encode(written), Summary) == written
+
+
 def test_what_a_file_says_besides_is_left_out(told: Manifest) -> None:
     """Who adds a field needs no new version: an older reader does without it."""
     more = json.loads(documents.encode(told)) | {"weather": "fine"}
