@@ -10,11 +10,14 @@ import pandas as pd
 import pytest
 
 from testbed.core.runs import documents, rows, table_errors
+from testbed.core.runs.findings import Uneven
 from testbed.core.runs.format_version import VERSION, OtherVersionError
 from testbed.core.runs.manifest import Manifest, Provenance
+from testbed.core.runs.summary import Summary
 from testbed.core.runs.verdict import Row, Verdict
 from tests.support.manifests import manifest
 from tests.support.runs import one_plan
+from tests.support.summaries import row, summary
 
 
 @pytest.fixture
@@ -38,7 +41,7 @@ def test_what_is_written_is_read_again(told: Manifest) -> None:
 
 def test_keys_that_are_numbers_are_read_again() -> None:
     """JSON has no other keys than text."""
-    written = Summary(VERSION, "flow", (), (), findings=(Uneven({0: 1.5, 11: 0.9}),))
+    written = summary(row("reno", findings=(Uneven({0: 1.5, 11: 0.9}),)))
     assert documents.decode(documents.encode(written), Summary) == written
 
 
