@@ -14,7 +14,6 @@ from testbed.core.errors import within
 from testbed.core.terminal import Column, Sheet
 from testbed.core.text import file_name, plain, shown
 from testbed.core.units import Rate, parse_fraction
-from testbed.traces import devices
 from testbed.traces import trace as traces
 from testbed.traces.devices import Bandwidth, Flops
 from testbed.traces.trace import Trace
@@ -40,7 +39,8 @@ def run(parsed: argparse.Namespace) -> int:
     mfu = None if parsed.mfu is None else parse_fraction(parsed.mfu)
     peak = None if parsed.peak is None else Flops.parse(parsed.peak)
     memory = None if parsed.memory is None else Bandwidth.parse(parsed.memory)
-    trace = traces.load(parsed.trace).timed(devices.device(parsed.device, peak, mfu, memory))
+    trace = traces.load(parsed.trace)
+    trace = trace.timed(trace.computed_by(parsed.device, peak, mfu, memory))
     with within("--rate"):
         rate = Rate.parse(parsed.rate) if parsed.rate else trace.native_rate or Rate(10**10)
     if rate < 1000:

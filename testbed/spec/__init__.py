@@ -10,6 +10,7 @@ flags win. Quantities are text with a unit in both. A file may stand on another 
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from testbed.spec import fields as declared
 from testbed.spec.aliases import canonical
 from testbed.spec.experiment import OF_JOBS, Event, LinkSpec, Spec, default_job
 from testbed.spec.job import Job, parse
+from testbed.traces.devices import Device
 
 __all__ = ["Event", "LinkSpec", "Spec", "default_job", "differences", "make", "read", "read_file"]
 
@@ -172,7 +174,6 @@ def _check(spec: Spec) -> None:
     if spec.stop_when_periodic == 1:
         raise wrong("stop_when_periodic", "one iteration is like itself; 2 at the least, or 0: never")
     most.check("runs", len(spec.scheduler) * len(spec.system) * spec.seeds, "system")
-    _ = spec.computes_on
     if not spec.system:
         raise wrong("system", "name at least one congestion control")
     if spec.name and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", spec.name):
@@ -236,9 +237,10 @@ def _check(spec: Spec) -> None:
             f"{spec.nics} interfaces need a server with several ranks. Jobs that ask for GPUs (gpus) have one worker a server, and others one, too, "
             "unless their trace has groups inside a server (placement)",
         )
+    computing = list[Device]()
     for number, job in enumerate(jobs):
-        with within(f"job.{number}"):
-            _ = spec.device_of(job)
+        with within(f"job.{number}") if job.device not in (None, spec.device) else nullcontext():
+            computing += filter(None, [spec.device_of(job)])
         if (job.workers or 0) > most.workers:
             of_ranks = job.trace is not None and not job.read_trace().alike
             fewer = ". Its trace has a worker for each rank. With fewer replicas (import --dp) the bytes of a rank hardly change"
@@ -249,3 +251,8 @@ def _check(spec: Spec) -> None:
         if job.cc is not None:
             with within(f"job.{number}.cc"):
                 catalogue.parse(job.cc)
+    if spec.mfu is not None and not computing:
+        raise wrong(
+            "mfu",
+            f"{spec.mfu} is a share of a peak, and no job computes by work or names a device. Give --device or --peak",
+        )

@@ -353,7 +353,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             "MFU: share of a device's peak that training reaches",
             group="workload",
             metavar="FRACTION",
-            if_unset="40%",
+            if_unset="40%, or the trace's own",
         ),
     ] = None
     memory: Annotated[
@@ -440,16 +440,16 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """The bottleneck's buffer: given in bytes, or as a time at its rate."""
         return self.buffer.bytes(int(self.rate), self.mtu)
 
-    @property
-    def computes_on(self) -> Device | None:
-        """The device that turns a trace's work into time; raises `RequestError`."""
-        return devices.device(self.device, self.peak, None if self.mfu is None else self.mfu.value, self.memory)
-
     def device_of(self, job: Job) -> Device | None:
-        """The device of one job: its own with the experiment's MFU, or the experiment's; raises `RequestError`."""
-        if job.device in (None, self.device):
-            return self.computes_on
-        return devices.device(job.device, None, None if self.mfu is None else self.mfu.value, None)
+        """The device that computes the work of a job: its own, the experiment's, or its trace's, with the experiment's MFU; raises `RequestError`."""
+        mfu = None if self.mfu is None else self.mfu.value
+        if job.device not in (None, self.device):
+            return devices.device(job.device, None, mfu, None)
+        trace = None if job.program is not None or job.trace is None else job.read_trace()
+        if trace is not None and any(op.by_work for op in trace.all_operations):
+            return trace.computed_by(self.device, self.peak, mfu, self.memory)
+        named = (self.device, self.peak, self.memory) != (None, None, None)
+        return devices.device(self.device, self.peak, mfu, self.memory) if named else None
 
     @property
     def lives(self) -> bool:

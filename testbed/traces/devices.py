@@ -83,9 +83,9 @@ class ComputesOn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     mfu: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
     memory: Bandwidth | None = None
 
-    def device(self) -> Device:
-        """Raises `RequestError` if this is none."""
-        found = device(self.name, self.peak, self.mfu, self.memory)
+    def device(self, mfu: float | None = None) -> Device:
+        """With another MFU than its own, if one is given; raises `RequestError` if this is none."""
+        found = device(self.name, self.peak, self.mfu if mfu is None else mfu, self.memory)
         if found is None:
             raise RequestError("names no device. Give a name, or peak and memory", where="device")
         return found

@@ -37,9 +37,9 @@ from testbed.core.errors import RequestError
 from testbed.core.input_files import MEGABYTE, FileError, MissingError, is_file, read_bytes
 from testbed.core.text import command, did_you_mean, is_text, quoted, shown
 from testbed.core.units import Duration, Rate, Share, Size, UnitError, decoded
-from testbed.traces import collectives, matching
+from testbed.traces import collectives, devices, matching
 from testbed.traces.cycles import Edge, longest_mean_s
-from testbed.traces.devices import ComputesOn, Device
+from testbed.traces.devices import Bandwidth, ComputesOn, Device, Flops
 from testbed.traces.matching import Matched
 from testbed.traces.operations import Groups, Kind, Operation, Placement, Role
 from testbed.traces.pipelining import EARLIER
@@ -192,6 +192,19 @@ class Trace(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
             msgspec.structs.replace(role, operations=tuple(map(change, role.operations))) for role in self.roles
         )
         return msgspec.structs.replace(self, operations=operations, roles=roles)
+
+    def computed_by(
+        self, name: str | None, peak: Flops | None, mfu: float | None, memory: Bandwidth | None
+    ) -> Device | None:
+        """The device that is said, or its own with another MFU; None: nothing is said. Raises `RequestError`."""
+        if mfu is None or (name, peak, memory) != (None, None, None):
+            return devices.device(name, peak, mfu, memory)
+        if self.device is None:
+            raise RequestError(
+                f"is a share of a peak, and trace {quoted(self.name)} names no device. Give --device or --peak",
+                where="mfu",
+            )
+        return self.device.device(mfu)
 
     def timed(self, device: Device | None) -> Trace:
         """The same with work turned into time, by the trace's own device if no other one is given; raises `RequestError` if there is none."""

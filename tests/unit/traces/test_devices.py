@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from testbed import spec
@@ -10,8 +11,8 @@ from testbed.core.errors import RequestError
 from testbed.core.units import Size
 from testbed.planning.plan import planned
 from testbed.traces import devices
-from testbed.traces.devices import Bandwidth, Flops
-from testbed.traces.trace import Operation, Source, Trace, save
+from testbed.traces.devices import Bandwidth, ComputesOn, Flops
+from testbed.traces.trace import Operation, Source, Trace, load, save
 
 
 def by_work(folder: Path) -> str:
@@ -38,6 +39,20 @@ def test_the_slower_of_operations_and_memory_decides(tmp_path: Path) -> None:
     assert computing_ns(trace=trace, device="a100", mfu="20%", memory="1tb/s") == [2 * 10**7, 20_390_000]
     assert computing_ns(trace=trace, peak="312tflops", memory="2.039tb/s") == [10**7, 10**7]
     assert computing_ns(trace=trace, device="H100")[0] < 10**7
+
+
+def test_another_share_of_the_peak_of_its_own_device(tmp_path: Path) -> None:
+    path = by_work(tmp_path)
+    own = msgspec.structs.replace(load(path), device=ComputesOn("a100"))
+    save(own, tmp_path / "own.json")
+    half = computing_ns(trace=str(tmp_path / "own.json"), mfu="20%")
+    assert half == [2 * 10**7, 10**7]  # memory is as fast as before
+    assert computing_ns(trace=str(tmp_path / "own.json")) == [10**7, 10**7]
+    asked = {"job": [str(tmp_path / "own.json"), "synthetic,compute=1ms,bytes=1MB"], "mfu": "20%", "system": ["reno"]}
+    assert planned(spec.read(None, asked | {"isolated_runs": "none"}))
+    for trace in ({"trace": path}, {"trace": "resnet50"}, {"compute": "1ms", "bytes": "1MB"}):
+        with pytest.raises(RequestError, match="mfu"):
+            computing_ns(**trace, mfu="20%")
 
 
 def test_a_job_has_a_device_of_its_own(tmp_path: Path) -> None:
