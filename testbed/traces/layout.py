@@ -49,6 +49,9 @@ class Layout:
         None, "samples of a micro-batch (default: the model's)", _maybe(Integer(1, 1_000_000))
     )
     sequence: int | None = option(None, "tokens of a sample (default: the model's)", _maybe(Integer(1, 10_000_000)))
+    virtual_stages: int = option(
+        1, "parts of the layers that each pipeline stage has (interleaved 1F1B; default: 1)", Integer(1, 1024)
+    )
     schedule: str = option(
         "1f1b", "order of a stage's micro-batches: 1f1b or gpipe (default: 1f1b)", OneOf("1f1b", "gpipe")
     )
@@ -60,8 +63,8 @@ class Layout:
     )
     zero: str = option(
         "0",
-        "ZeRO stage: replicas split nothing (0), the optimizer (1), or parameters, too (3, FSDP); default: 0",
-        OneOf("0", "1", "3"),
+        "ZeRO stage: replicas split nothing (0), the optimizer (1), gradients, too (2), or parameters, too (3, FSDP); default: 0",
+        OneOf("0", "1", "2", "3"),
     )
     gradients: str | None = option(
         None, "element type of exchanged gradients: bf16, fp16, fp32 (default: the model's)", _maybe(OneOf(*BYTES))
@@ -124,11 +127,13 @@ class Layout:
                 "sequence-parallel",
                 "it splits activations among tensor-parallel ranks, and tp is 1. Give --tp, or leave it out",
             )
-        if self.zero == "3" and self.pp > 1:
+        if self.zero in ("2", "3") and self.pp > 1:
+            what = "scatters gradients" if self.zero == "2" else "gathers parameters"
             raise wrong(
                 "zero",
-                "3 gathers parameters for each micro-batch of each stage, which no framework combines with pipeline stages. Give --zero 1, or --pp 1",
+                f"{self.zero} {what} for each micro-batch of each stage, which no framework combines with pipeline stages. Give --zero 1, or --pp 1",
             )
+        self._check_virtual_stages()
         if self.zero != "0" and self.sharers == 1:
             raise wrong("zero", f"{self.zero} splits among replicas, and there is one. Give --dp, or leave it out")
         if self.replicas % self.ep:
@@ -137,6 +142,22 @@ class Layout:
                 f"{self.ep} does not divide dp ({self.replicas}). Experts are spread over replicas. Give --dp {self.ep * max(1, round(self.replicas / self.ep))}",
             )
         self.computes_on  # noqa: B018
+
+    def _check_virtual_stages(self) -> None:
+        if self.virtual_stages == 1:
+            return
+        if self.pp == 1:
+            raise wrong("virtual-stages", "it interleaves pipeline stages, and pp is 1. Give --pp, or leave it out")
+        if self.schedule == "gpipe":
+            raise wrong(
+                "virtual-stages", "it interleaves forward and backward passes, and gpipe does not. Leave out --schedule"
+            )
+        if self.batches % self.pp:
+            more = self.pp * -(-self.batches // self.pp)
+            raise wrong(
+                "micro-batches",
+                f"{self.batches} is no multiple of pp ({self.pp}), in groups of which interleaved stages compute. Give --micro-batches {more}",
+            )
 
     def groups(self, *, ties: tuple[int, ...] = ()) -> Groups:
         """Process groups of several ranks; ``ties``: stages that share the embedding's parameters."""
@@ -165,6 +186,7 @@ class Layout:
 
     def __str__(self) -> str:
         degrees = {"tp": self.tp, "cp": self.cp, "pp": self.pp, "dp": self.replicas, "ep": self.ep}
+        degrees["virtual stages"] = self.virtual_stages
         return ", ".join(f"{name} {degree}" for name, degree in degrees.items() if degree > 1)
 
 

@@ -27,9 +27,10 @@ def trace(name: str, model: Transformer, layout: Layout) -> Trace:
     sequence = layout.sequence or model.tokens
     _check(model, layout, sequence)
     job = _Job(model, layout, sequence)
-    stages: list[_Stage] = []
-    for own in _stages(job.blocks(), layout.pp):
-        stages.append(_Stage(job, len(stages), tuple(own), stages[-1].blocks[-1].message if stages else 0))
+    chunks: list[_Chunk] = []
+    for own in _parts(job.blocks(), layout.pp * layout.virtual_stages):
+        chunks.append(_Chunk(tuple(own), chunks[-1].blocks[-1].message if chunks else 0))
+    stages = [_Stage(job, number, tuple(chunks[number :: layout.pp])) for number in range(layout.pp)]
     joined = layout.detail == "stage" or (
         layout.detail == "auto" and layout.of_stage * sum(one.count(joined=False) for one in stages) > USUAL_DETAIL
     )
@@ -63,10 +64,13 @@ def _check(model: Transformer, layout: Layout, sequence: int) -> None:
     for what, size in (("heads", model.heads), ("kv_heads", model.key_heads), ("ffn", model.ffn)):
         if size % layout.tp:
             raise wrong("tp", f"{layout.tp} does not divide {what} ({size}). Give a divisor of it")
-    if layout.pp > model.layers + model.encoder_layers:
+    layers = model.layers + model.encoder_layers
+    if layout.pp > layers:
+        raise wrong("pp", f"{layout.pp} stages, and the model has {layers} layers. Give as many at most")
+    if layout.pp * layout.virtual_stages > layers:
         raise wrong(
-            "pp",
-            f"{layout.pp} stages, and the model has {model.layers + model.encoder_layers} layers. Give as many at most",
+            "virtual-stages",
+            f"{layout.pp} stages of {layout.virtual_stages} parts, and the model has {layers} layers. Give {layers // layout.pp} at most",
         )
     if layout.ep > 1 and not model.experts:
         raise wrong("ep", f"{model.title} is a dense model, without experts to spread. Leave --ep out")
@@ -99,7 +103,7 @@ def _check_count(counts: Sequence[int], layout: Layout) -> None:
         )
 
 
-def _stages(blocks: Iterable[Block], count: int) -> Iterator[list[Block]]:
+def _parts(blocks: Iterable[Block], count: int) -> Iterator[list[Block]]:
     """Layers in equal parts; an embedding goes with the layer behind it, the head with the last one."""
     units: list[list[Block]] = []
     waiting: list[Block] = []
@@ -119,7 +123,8 @@ def _assumptions(job: _Job, *, joined: bool) -> Iterator[str]:
     layout, model = job.layout, job.model
     yield f"gradients are exchanged as {layout.gradients or model.gradients}, activations and parameters as bf16"
     if layout.sharers > 1 and layout.zero != "3":
-        yield "replicas exchange a layer's gradients as soon as the last micro-batch has computed them"
+        which = "each" if layout.zero == "2" else "the last"
+        yield f"replicas exchange a layer's gradients as soon as {which} micro-batch has computed them"
     if layout.zero == "3":
         yield "parameters are gathered one layer ahead, in the forward and in the backward pass of each micro-batch"
     if layout.tp > 1:
@@ -128,6 +133,8 @@ def _assumptions(job: _Job, *, joined: bool) -> Iterator[str]:
             yield "those of a micro-batch and stage are one operation of as many bytes"
     if layout.pp > 1:
         yield "computing goes on while activations are sent"
+    if layout.virtual_stages > 1:
+        yield f"each pipeline stage has {layout.virtual_stages} parts of the layers, interleaved as in Megatron-LM"
     if model.experts:
         yield "tokens are routed evenly to all experts"
     yield "left out: exchanges of single numbers (loss, norm of the gradients) and, under sequence parallelism, gradients of norms among tensor-parallel ranks"
@@ -170,13 +177,34 @@ class _Job:
 
 
 @dataclass(frozen=True)
+class _Chunk:
+    """Blocks that follow each other on one pipeline stage."""
+
+    blocks: tuple[Block, ...]
+    before: int  # bytes of a message from the chunk in front of it
+
+    @property
+    def behind(self) -> int:
+        """Bytes of a message to the chunk behind it."""
+        return self.blocks[-1].message
+
+
+@dataclass(frozen=True)
 class _Stage:
     """What the ranks of one pipeline stage do."""
 
     job: _Job
     number: int
-    blocks: tuple[Block, ...]
-    before: int  # bytes of a message from the stage in front of it
+    chunks: tuple[_Chunk, ...]  # several: virtual stages, between which lie those of other stages
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        return tuple(block for chunk in self.chunks for block in chunk.blocks)
+
+    def places(self, chunk: int) -> range:
+        """Of a chunk's blocks among `blocks`."""
+        first = sum(len(one.blocks) for one in self.chunks[:chunk])
+        return range(first, first + len(self.chunks[chunk].blocks))
 
     @property
     def table(self) -> int:
@@ -195,33 +223,44 @@ class _Stage:
     def shared(self, at: int) -> list[tuple[str, int]]:
         return self.job.shared(self.blocks[at], self.table if at == self._table_of else 0)
 
-    def passes(self) -> Iterator[tuple[bool, int]]:
-        """Forward and backward passes of micro-batches, in the order in which this stage computes them."""
-        lay = self.job.layout
-        count = lay.batches
-        ahead = count if lay.schedule == "gpipe" else min(lay.pp - 1 - self.number, count)
-        for batch in range(ahead):
-            yield True, batch
-        for batch in range(count - ahead):
-            yield True, ahead + batch
-            yield False, batch
-        for batch in range(count - ahead, count):
-            yield False, batch
+    def passes(self) -> Iterator[tuple[bool, int, int]]:
+        """Forward and backward passes of micro-batches through a chunk, in the order in which this stage computes them.
+
+        With several chunks as Megatron-LM interleaves them: each computes as many micro-batches as there are stages, then the next chunk does.
+        """
+        lay, several = self.job.layout, len(self.chunks)
+        count, behind = lay.batches * several, lay.pp - 1 - self.number
+        ahead = behind if several == 1 else 2 * behind + (several - 1) * lay.pp
+        ahead = count if lay.schedule == "gpipe" else min(ahead, count)
+
+        def turn(number: int, *, forward: bool) -> tuple[bool, int, int]:
+            group, place = divmod(number, lay.pp * several)
+            chunk, batch = divmod(place, lay.pp)
+            return forward, group * lay.pp + batch, chunk if forward else several - 1 - chunk
+
+        for number in range(ahead):
+            yield turn(number, forward=True)
+        for number in range(count - ahead):
+            yield turn(ahead + number, forward=True)
+            yield turn(number, forward=False)
+        for number in range(count - ahead, count):
+            yield turn(number, forward=False)
 
     def count(self, *, joined: bool) -> int:
         """How many operations it has, computed; at most."""
         lay = self.job.layout
         batches = lay.batches
         every = [len(block.forward) + len(block.backward) for block in self.blocks]
-        if joined:
+        messages = 4 * len(self.chunks)
+        if joined and lay.zero != "2":
             kept = [
                 sum(isinstance(item, Exchange) and item.group != "tp" for item in (*block.forward, *block.backward))
                 for block in self.blocks
             ]
             each = sum(5 * one for one in kept) + 10
-            return batches * each + sum(every) + 4 * len(self.blocks) + 4 * batches + 2
-        gathers = 4 * len(self.blocks) * batches if lay.zero == "3" else 4 * len(self.blocks)
-        return batches * (sum(every) + 4) + gathers + 2
+            return batches * len(self.chunks) * each + sum(every) + 4 * len(self.blocks) + messages * batches + 2
+        gathers = 4 * len(self.blocks) * (batches if lay.zero in ("2", "3") else 1)
+        return batches * (sum(every) + messages) + gathers + 2
 
     def operations(self, *, joined: bool, tied: bool) -> tuple[Operation, ...]:
         return _Writer(self, joined).write(tied=tied)
@@ -246,8 +285,8 @@ class _Writer:
         if layout.zero == "3":
             self._fully_sharded()
         else:
-            for forward, batch in self.stage.passes():
-                self._pass(forward, batch)
+            for forward, batch, chunk in self.stage.passes():
+                self._pass(forward, batch, chunk)
         if tied:
             size = _size(self.stage.table * self.job.gradient)
             after = tuple(self.synced[-1:]) or self._after()
@@ -257,7 +296,7 @@ class _Writer:
             self.stage.parameters * (OPTIMIZER + self.job.gradient) // (1 if layout.zero == "0" else layout.sharers)
         )
         self._chain("optimizer", [Work(0, max(1, memory))], tuple(self.synced))
-        if layout.zero == "1":
+        if layout.zero in ("1", "2"):
             for at, block in enumerate(self.stage.blocks):
                 for group, own in self.stage.shared(at):
                     self._add(
@@ -265,42 +304,33 @@ class _Writer:
                     )
         return tuple(self.made)
 
-    def _pass(self, forward: bool, batch: int) -> None:
+    def _pass(self, forward: bool, batch: int, chunk: int) -> None:
         stage, layout = self.stage, self.job.layout
         name = f"{'forward' if forward else 'backward'} {batch}"
-        first, last = stage.number == 0, stage.number == layout.pp - 1
+        if len(stage.chunks) > 1:
+            name += f" part {chunk}"
+        of_all = chunk * layout.pp + stage.number
+        front, back = of_all == 0, of_all == layout.pp * len(stage.chunks) - 1
         waits: tuple[str, ...] = ()
-        behind = stage.blocks[-1].message
-        if not (first if forward else last):
-            self._message(
-                f"{name}/receive",
-                "recv",
-                "-1" if forward else "+1",
-                stage.before if forward else behind,
-                (),
-            )
+        if not (front if forward else back):
+            self._message(f"{name}/receive", "recv", batch, chunk, (), to_back=not forward, forward=forward)
             waits = (f"{name}/receive",)
-        ends = not forward and batch == layout.batches - 1 and layout.sharers > 1
+        ends = not forward and layout.sharers > 1 and (layout.zero == "2" or batch == layout.batches - 1)
+        order = stage.places(chunk) if forward else reversed(stage.places(chunk))
         if self.joined and not ends:
-            blocks = stage.blocks if forward else stage.blocks[::-1]
+            blocks = [stage.blocks[at] for at in order]
             items = [item for block in blocks for item in (block.forward if forward else block.backward)]
             self._chain(name, _joined(items), waits)
         else:
-            order = list(enumerate(stage.blocks))
-            for at, block in order if forward else order[::-1]:
+            for at in order:
+                block = stage.blocks[at]
                 items = list(block.forward if forward else block.backward)
                 self._chain(f"{name}/{block.name}", _joined(items) if self.joined else items, waits)
                 waits = ()
                 if ends:
-                    self._gradients(at, f"{block.name}/")
-        if not (last if forward else first):
-            self._message(
-                f"{name}/send",
-                "send",
-                "+1" if forward else "-1",
-                behind if forward else stage.before,
-                self._after(),
-            )
+                    self._gradients(at, f"{name}/{block.name}/" if layout.zero == "2" else f"{block.name}/")
+        if not (back if forward else front):
+            self._message(f"{name}/send", "send", batch, chunk, self._after(), to_back=forward, forward=forward)
 
     def _gradients(self, at: int, where: str) -> None:
         kind: Kind = "all_reduce" if self.job.layout.zero == "0" else "reduce_scatter"
@@ -313,8 +343,8 @@ class _Writer:
         stage = self.stage
         passes = [
             (forward, batch, at)
-            for forward, batch in stage.passes()
-            for at in (range(len(stage.blocks)) if forward else reversed(range(len(stage.blocks))))
+            for forward, batch, chunk in stage.passes()
+            for at in (stage.places(chunk) if forward else reversed(stage.places(chunk)))
         ]
         gathered: list[tuple[str, ...]] = []
         tails: list[tuple[str, ...]] = [()]
@@ -362,8 +392,23 @@ class _Writer:
     def _add(self, name: str, kind: Kind, group: str, size: Size, after: tuple[str, ...]) -> None:
         self.made.append(Operation(id=name, kind=kind, group=group, bytes=size, after=after))
 
-    def _message(self, name: str, kind: Kind, peer: str, size: int, after: tuple[str, ...]) -> None:
-        self.made.append(Operation(id=name, kind=kind, group="pp", peer=peer, bytes=_size(size), after=after))
+    def _message(
+        self, name: str, kind: Kind, batch: int, chunk: int, after: tuple[str, ...], *, to_back: bool, forward: bool
+    ) -> None:
+        """One to or from the chunk behind (``to_back``) or in front, activations (``forward``) or their gradients.
+
+        Behind the last stage's chunk comes the first stage's next one. Then messages of both directions share a pair of ranks, and have tags.
+        """
+        stage, own, pp = self.stage, self.stage.chunks[chunk], self.job.layout.pp
+        if to_back:
+            peer = "+1" if stage.number < pp - 1 else f"-{pp - 1}"
+        else:
+            peer = "-1" if stage.number > 0 else f"+{pp - 1}"
+        boundary = chunk * pp + stage.number + to_back
+        several = len(stage.chunks)
+        tag = 1 + 2 * (batch * pp * several + boundary) + forward if several > 1 else 0
+        size = _size(own.behind if to_back else own.before)
+        self.made.append(Operation(id=name, kind=kind, group="pp", peer=peer, bytes=size, tag=tag, after=after))
 
 
 def _joined(items: Sequence[Item]) -> list[Item]:

@@ -145,6 +145,18 @@ def test_a_model_in_two_by_two_by_two_ranks(tmp_path: Path, inside: bool) -> Non
     check(run(tmp_path, content), expected)
 
 
+def test_a_model_in_interleaved_stages(tmp_path: Path) -> None:
+    """Each of two stages has two of four layers, which do not follow each other: six messages a micro-batch, three each way."""
+    content = of_model(tmp_path, pp=2, dp=1, virtual_stages=2)
+    check(run(tmp_path, content), dict.fromkeys(((0, 1), (1, 0)), 2 * 3 * ACTIVATIONS))
+
+
+def test_a_model_whose_gradients_are_split(tmp_path: Path) -> None:
+    """ZeRO-2 on two ranks: each sends half of the gradients for each of two micro-batches, and half of the parameters."""
+    parameters = 4 * (4 * 128 * 128 + 2 * 128 * 512 + 2 * 128) + 2 * 1000 * 128 + 128
+    check(run(tmp_path, of_model(tmp_path, dp=2, zero=2)), dict.fromkeys(((0, 1), (1, 0)), (2 + 1) * parameters))
+
+
 def test_a_model_with_experts(tmp_path: Path) -> None:
     """Four all-to-alls of a layer and micro-batch, each of two experts for each token; all else by a ring of four."""
     content = of_model(tmp_path, "experts = 4\nexperts_per_token = 2\n", ep=4, dp=4)

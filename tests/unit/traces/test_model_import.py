@@ -22,7 +22,7 @@ LLAMA = model_files.LIBRARY / "llama-7b.toml"
 OTHERS = ("gpt3", "mixtral-8x7b", "t5", "vit", "dlrm")
 LAYOUT = {
     "--tp": ("1", "2", "4"), "--pp": ("1", "2", "3"), "--dp": ("1", "2", "8"), "--ep": ("2", "4"), "--cp": ("2",), "--micro-batches": ("1", "3"),
-    "--micro-batch-size": ("1", "5"), "--sequence": ("64", "512"), "--schedule": ("1f1b", "gpipe"), "--sequence-parallel": ("on", "off"), "--zero": ("0", "1", "3"),
+    "--micro-batch-size": ("1", "5"), "--sequence": ("64", "512"), "--schedule": ("1f1b", "gpipe"), "--sequence-parallel": ("on", "off"), "--zero": ("0", "1", "2", "3"), "--virtual-stages": ("1", "2"),
     "--recompute": ("on",), "--gradients": ("bf16", "fp32"), "--detail": ("layer", "stage"), "--device": ("h100", "A100"), "--mfu": ("40%",), "--peak": ("1pflops",),
 }  # fmt: skip
 

@@ -110,6 +110,8 @@ def test_zero() -> None:
     whole = 6_738_415_616
     first = totals(model_jobs.build("llama-7b", dp=4, zero=1, gradients="fp32"))
     assert first == {("dp", "reduce_scatter"): whole * 4, ("dp", "all_gather"): whole * 2}
+    second = totals(model_jobs.build("llama-7b", dp=4, zero=2, micro_batches=3, gradients="fp32"))
+    assert second == {("dp", "reduce_scatter"): 3 * whole * 4, ("dp", "all_gather"): whole * 2}
     third = totals(model_jobs.build("llama-7b", dp=4, zero=3, micro_batches=2))
     assert third == {("dp", "reduce_scatter"): 2 * whole * 2, ("dp", "all_gather"): 2 * 2 * whole * 2}
 
@@ -195,10 +197,41 @@ def test_a_stage_alternates_between_forward_and_backward() -> None:
     assert order(2) == ["f0", "b0", "f1", "b1", "f2", "b2", "f3", "b3"]
 
 
+def test_interleaved_stages() -> None:
+    """GPT-2 in 4 stages of 3 parts; between two parts go 8 × 1024 tokens of 768 numbers of 2 bytes, both ways."""
+    trace = model_jobs.build("gpt2", pp=4, dp=2, virtual_stages=3, micro_batches=8)
+    activation = 12_582_912
+    messages = [3 + 2, 3 + 3, 3 + 3, 2 + 3]  # forward and backward: all of a stage's parts but the first, and the last
+    assert [totals(trace, stage)["pp", "send"] for stage in range(4)] == [8 * one * activation for one in messages]
+    assert [totals(trace, stage)["pp", "recv"] for stage in range(4)] == [8 * one * activation for one in messages]
+    straight = model_jobs.build("gpt2", pp=4, dp=2, micro_batches=8)
+    for group in ("dp", "embedding"):
+        summed = [
+            sum(totals(one, stage).get((group, "all_reduce"), 0) for stage in range(4)) for one in (trace, straight)
+        ]
+        assert summed[0] == summed[1] > 0
+    assert trace.groups == straight.groups
+
+
+def test_the_order_of_interleaved_stages() -> None:
+    """Narayanan et al., arXiv 2104.04473, figure 4: the first device and the last one."""
+    trace = model_jobs.build("gpt2", pp=4, dp=1, virtual_stages=2, micro_batches=8, detail="stage")
+
+    def order(role: int) -> list[str]:
+        words = [op.id.split("/")[0].split() for op in operations(trace, role) if op.computes and op.id != "optimizer"]
+        return [f"{which[0]}{batch}{'ab'[int(part)]}" for which, batch, _, part in words]
+
+    warm = "f0a f1a f2a f3a f0b f1b f2b f3b f4a f5a"
+    steady = "f6a b0b f7a b1b f4b b2b f5b b3b f6b b0a f7b b1a"
+    assert " ".join(dict.fromkeys(order(0))) == f"{warm} {steady} b2a b3a b4b b5b b6b b7b b4a b5a b6a b7a"
+    assert " ".join(dict.fromkeys(order(3))).startswith("f0a f1a f2a f3a f0b b0b f1b b1b f2b b2b f3b b3b f4a b0a")
+
+
 def test_all_of_it_can_be_written_read_and_timed(tmp_path: Path) -> None:
     lines = (
         "--model gpt2 --dp 8 --device a100 --mfu 30%", "--model llama-7b --tp 2 --pp 2 --dp 2 --peak 312tflops --memory 2tb/s --schedule gpipe",
         "--model mixtral-8x7b --ep 2 --tp 2 --sequence-parallel on --zero 1 --detail stage", "--model dlrm --device h100",
+        "--model t5 --pp 4 --dp 2 --tp 8 --virtual-stages 3 --micro-batches 4 --zero 1 --device h100", "--model gpt2 --zero 2 --micro-batches 2 --device h100",
         "--model llama3-8b --dp 2 --zero 3 --cp 2 --tp 2 --device h100", "--model vit --pp 5 --device h100 --dp 1",
     )  # fmt: skip
     for line in lines:
@@ -221,7 +254,8 @@ def test_all_of_it_can_be_written_read_and_timed(tmp_path: Path) -> None:
         "--model lama-7b", "--model gpt2 --tp 5", "--model gpt2 --pp 13", "--model gpt2 --ep 2", "--model mixtral-8x7b --ep 3 --dp 3",
         "--model mixtral-8x7b --ep 4 --dp 6", "--model llama-70b --tp 16", "--model gpt2 --sequence 4096", "--model gpt2 --dp 1",
         "--model gpt2 --tp 0", "--model gpt2 --tp two", "--model gpt2 --tensor 2", "--model gpt2 --sequence-parallel on", "--model vit --tp 2 --sequence-parallel on",
-        "--model llama-7b --zero 3 --pp 2", "--model llama-7b --zero 2", "--model llama-7b --dp 1 --tp 2 --zero 1", "--model llama-7b --cp 3", "--model t5 --cp 2",
+        "--model llama-7b --zero 3 --pp 2", "--model llama-7b --zero 2 --pp 2", "--model llama-7b --zero 4", "--model llama-7b --virtual-stages 2", "--model llama-7b --pp 2 --virtual-stages 17",
+        "--model llama-7b --pp 2 --virtual-stages 2 --micro-batches 3", "--model llama-7b --pp 2 --virtual-stages 2 --schedule gpipe", "--model dlrm --virtual-stages 2", "--model llama-7b --dp 1 --tp 2 --zero 1", "--model llama-7b --cp 3", "--model t5 --cp 2",
         "--model vit --sequence 64", "--model dlrm --tp 2", "--model dlrm --micro-batches 2", "--model gpt2 --device abacus", "--model gpt2 --mfu 40%",
         "--model gpt2 --device h100 --mfu 0%", "--model gpt2 --peak 312", "--model ./none.toml", "--model", "--tp 2", "--model 'gpt2", "--model gpt2 extra",
         "--model gpt2 --dp 65536 --tp 2", "--model llama-7b --micro-batches 10000", "--model gpt2 --gradients fp8", "--model gpt2 --help", "--model ../x",
