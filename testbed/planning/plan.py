@@ -278,10 +278,15 @@ def _paths(network: Network, placed: Placed, system: System) -> tuple[int, bool]
 def _check_windows(system: System, placed: Placed, sharing: flow.Sharing) -> None:
     """Raises `RequestError` if several exchanges are to be in flight where something goes by one after the other."""
     for job, asked, rule in zip(placed.jobs, placed.asked, sharing.rules, strict=True):
-        if job.groups and (rule.exclusive or rule.bands or not builtin_transport.plain(asked.transport(system))):
+        if job.groups and rule.exclusive:
             raise RequestError(
-                f"job {job.job} ({job.trace}) has several groups that communicate at once, and {system.label} goes by one exchange after the "
-                "other, or by another transport than TCP. Leave out one of them"
+                f"job {job.job} ({job.trace}) has ranks that differ, or several groups, and {system.label} lets a job communicate when all of its ranks "
+                "are ready, which such ranks never are. Leave out preempt=no"
+            )
+        if job.groups and not builtin_transport.plain(asked.transport(system)):
+            raise RequestError(
+                f"job {job.job} ({job.trace}) has several groups that communicate at once, and {asked.transport(system)} has one set of connections "
+                "for a job. Leave out one of them"
             )
         in_turn = rule.grid or rule.exclusive or (rule.bands and job.window is None)
         if (job.window is not None or job.overlaps) and in_turn:

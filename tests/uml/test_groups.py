@@ -95,6 +95,17 @@ def test_a_server_of_two_interfaces(tmp_path: Path) -> None:
     assert (operations["end_s"] - operations["start_s"] >= 1_000_000 * 8 / 10e9 - 1e-9).all()
 
 
+@pytest.mark.parametrize("system", ["priority", "pias"])
+def test_priorities_count_what_all_groups_of_a_rank_send(tmp_path: Path, system: str) -> None:
+    """Half of an iteration goes in the lowest queue: the first half by what is left, the last one by what was sent."""
+    gradient = 400_000
+    result = run(tmp_path, rails(2, gradient), system=[system])
+    check(result, {flow: gradient for pair in ((0, 2), (1, 3)) for flow in (pair, pair[::-1])})
+    table = result.table("priority_queues.csv").query("link.str.startswith('h')")
+    packets = table.groupby("band")["packets"].sum()
+    assert packets[0] >= 4 * (ITERATIONS - 1) * gradient / 2 / 1500 and (packets > 0).sum() > 5
+
+
 def test_a_mixture_of_experts(tmp_path: Path) -> None:
     expected = {(a, b): EXPERTS[a][b] for a in range(4) for b in range(4) if a != b and EXPERTS[a][b]}
     for rank in range(4):

@@ -104,16 +104,17 @@ def test_jobs_with_groups_share_links_with_others(tmp_path: Path) -> None:
     (tmp_path / "trace.json").write_text(json.dumps(pipeline()))
     fields = {"topo": "dumbbell", "rate": "500mbit", "on": "flow", "iterations": 3, "isolated_runs": "none"}
     jobs = [f"{tmp_path}/trace.json", "synthetic,compute=20ms,bytes=1MB"]
-    for system in ("reno", "mltcp_reno", "cassini"):
+    for system in ("reno", "mltcp_reno", "cassini", "priority", "lretf"):
         *_, one = planned(spec.read(None, {**fields, "job": jobs, "system": [system]}))[1]
         assert {len(job.hosts) for job in one.jobs} == {8, 2}
         assert len(computed(one).table("iterations.csv")) == 3 * 10
+        assert bool(one.jobs[0].bands) == (system in ("priority", "lretf"))
 
 
 @pytest.mark.parametrize(
     "fields",
     [
-        {"workers": 4}, {"window": "100kB"}, {"system": ["ltp"], "on": "uml"}, {"system": ["priority"]}, {"collective": "all_to_all"},
+        {"workers": 4}, {"window": "100kB"}, {"system": ["ltp"], "on": "uml"}, {"system": ["lretf:preempt=no"]}, {"collective": "all_to_all"},
         {"jobs": 2, "topo": "dumbbell,2"},
     ],
 )  # fmt: skip
