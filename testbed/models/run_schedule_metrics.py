@@ -35,8 +35,9 @@ def metrics(run: Run, alone: pd.Series[float] | None = None) -> Metrics | None:
 
     def iteration_s(request: Request, servers: int) -> float:
         job = jobs[request.job]
-        known = job.fewest_s if servers < len(job.hosts) else job.ideal_s
-        if alone is not None and servers == len(job.hosts):
+        own = len({gpu.host for gpu in gpus(job)})
+        known = job.fewest_s if servers < own else job.ideal_s
+        if alone is not None and servers == own:
             known = float(alone[job.job])
         if known is None:
             raise LoadError(f"{run.path}: nobody knows how long iterations of job {job.job} take alone; run it again")

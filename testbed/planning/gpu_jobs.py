@@ -1,13 +1,16 @@
 """Jobs that ask for GPUs: which of a topology's they get, when they start, and what their servers exchange.
 
-A job has one worker for each server that it got GPUs of, never one for each GPU: inside a server it exchanges at `intra_rate` and crosses
+A job whose ranks do the same has one worker for each server that it got GPUs of: inside a server it exchanges at `intra_rate` and crosses
 no link. The ring enters each server once, and each of its edges between servers carries 2 m (w − 1) / w, with w the job's GPUs.
+
+A job whose ranks differ, or have several groups, has one worker for each GPU. Exchanges among ranks of one server go at `intra_rate`. Of those
+that cross the network, the parts between ranks of one server take no time.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -25,20 +28,32 @@ from testbed.traces.trace import Operation, Trace
 
 @dataclass(frozen=True)
 class Given:
-    """What a job got: a host for each of its servers, in the order of its ring."""
+    """What a job got: a host for each of its servers, in the order of its ring, or for each of its ranks."""
 
     hosts: tuple[str, ...]
     life: Life | None = None  # None: it runs from the start
     fewest: int = 0  # servers that would have room for its GPUs, were they empty
+    servers: tuple[int, ...] = ()  # by rank, by number; empty: a worker is a server
 
     @property
     def packed(self) -> Given:
         """The same job on no more of its servers than that."""
-        return replace(self, hosts=self.hosts[: self.fewest])
+        if not self.servers:
+            return replace(self, hosts=self.hosts[: self.fewest])
+        if len(set(self.servers)) <= self.fewest:
+            return self
+        each = -(-len(self.servers) // self.fewest)
+        servers = tuple(rank // each for rank in range(len(self.servers)))
+        return replace(self, hosts=tuple(self.hosts[self.servers.index(one)] for one in servers), servers=servers)
 
 
-def give(topo: Topo, requests: Sequence[Request], how: str, model: Model, seed: int) -> list[Given]:
-    """GPUs of ``topo`` by the job scheduler ``how``, in the order of the requests; raises `RequestError`."""
+def give(
+    topo: Topo, requests: Sequence[Request], how: str, model: Model, seed: int, by_rank: Collection[int] = ()
+) -> list[Given]:
+    """GPUs of ``topo`` by the job scheduler ``how``, in the order of the requests; raises `RequestError`.
+
+    ``by_rank``: jobs that have a worker for each GPU.
+    """
     if not job.is_named(how):
         raise RequestError(
             f"scheduler: {how} names a host for each worker, and these jobs ask for GPUs; name a job scheduler that gives them: "
@@ -57,10 +72,16 @@ def give(topo: Topo, requests: Sequence[Request], how: str, model: Model, seed: 
             f"scheduler: {how} stops job {stopped.job} in between, and a run has no way to stop one; it is for computed schedules"
         )
     every = Servers(tuple(cluster.gpus))
-    return [
-        Given(_ring(one.gpus, hosts), _life(wanted, one), every.fewest(wanted.gpus))
-        for wanted, one in zip(requests, assigned.jobs, strict=True)
-    ]
+    found = []
+    for wanted, one in zip(requests, assigned.jobs, strict=True):
+        life, fewest = _life(wanted, one), every.fewest(wanted.gpus)
+        if wanted.job in by_rank:
+            names = list(dict.fromkeys(gpu.host for gpu in one.gpus))
+            numbers = tuple(names.index(gpu.host) for gpu in one.gpus)
+            found.append(Given(tuple(hosts[gpu] for gpu in one.gpus), life, fewest, numbers))
+        else:
+            found.append(Given(_ring(one.gpus, hosts), life, fewest))
+    return found
 
 
 def servers(topo: Topo) -> dict[str, int]:

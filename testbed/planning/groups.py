@@ -21,6 +21,7 @@ from testbed.traces.trace import Operation, Trace
 from testbed.transports import Flow
 
 MESSAGES = "messages"  # from rank to rank, which share connections whatever their group
+NOTHING = Connections("", ())  # of a job whose ranks all share one server
 
 
 def name_of(one: Exchange) -> str:
@@ -46,10 +47,11 @@ class Grouped:
     trace: Trace
     collective: str | None  # how what it is of the kind of is carried out
     channels: int
+    given: tuple[int, ...] | None = None  # the server of each rank, by a job scheduler; None: as the trace says
 
     @cached_property
     def servers(self) -> tuple[int, ...]:
-        return servers(self.trace)
+        return servers(self.trace) if self.given is None else self.given
 
     @cached_property
     def crossing(self) -> tuple[Exchange, ...]:
@@ -57,7 +59,7 @@ class Grouped:
         found = []
         for one in self.trace.matched.exchanges:
             count = len({self.servers[rank] for rank in one.members})
-            if 1 < count < len(one.members):
+            if 1 < count < len(one.members) and self.given is None:
                 raise RequestError(
                     f"trace {quoted(self.trace.name)}: some ranks of group {quoted(one.group)} share a server and others do not "
                     f"({', '.join(map(str, one.members))}). Put the whole group inside a server, or place each of its ranks on another one",
@@ -72,7 +74,7 @@ class Grouped:
         return "" if one.message or matching.rows(one) else traces.algorithm(one.first, self.collective)
 
     def rounds(self, one: Exchange) -> list[dict[Flow, int]]:
-        """Payload on each flow in each round, over all channels."""
+        """Payload on each flow in each round, over all channels; between ranks of one server, too, if others take part."""
         members = one.members
         return [
             {(members[a], members[b]): size for (a, b), size in flows.items() if size} for flows in self._local(one)
@@ -128,7 +130,8 @@ class Grouped:
         for one in self.crossing:
             flows = found.setdefault(name_of(one), {})
             flows |= dict.fromkeys(flow for each in self.rounds(one) for flow in each)
-        return tuple(Connections(name, tuple(flows)) for name, flows in found.items() if flows)
+        made = tuple(Connections(name, tuple(flows)) for name, flows in found.items() if flows)
+        return made or ((NOTHING,) if self.given is not None else ())
 
     def operations(self, intra_bps: float) -> tuple[Numeric, ...]:
         """Those of all ranks: of ranks that do the same once, one role after the other."""

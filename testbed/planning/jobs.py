@@ -6,7 +6,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from testbed.core.units import Size
 from testbed.models import bounds
 from testbed.models.contention import Model
 from testbed.networks.routed import RoutedTopo, stages
-from testbed.planning import gpu_jobs, links
+from testbed.planning import gpu_jobs, links, trace_demand
 from testbed.planning.gpu_jobs import Given
 from testbed.planning.groups import Grouped
 from testbed.planning.links import Network
@@ -55,6 +55,7 @@ class Asked:
     job: Job
     trace: Trace | None
     intra_bps: float = math.inf  # of exchanges inside a server
+    given: tuple[int, ...] | None = None  # the server of each rank, if a job scheduler gave it GPUs
 
     @property
     def workers(self) -> int:
@@ -65,7 +66,8 @@ class Asked:
         """Its exchanges by group, where ranks differ or have several groups."""
         if self.trace is None or self.trace.alike:
             return None
-        return Grouped(self.trace, self.job.collective, self.channels)
+        apart = tuple(range(self.workers)) if self.job.gpus is not None else None  # until it has GPUs
+        return Grouped(self.trace, self.job.collective, self.channels, apart if self.given is None else self.given)
 
     @cached_property
     def servers(self) -> tuple[int, ...]:
@@ -85,6 +87,8 @@ class Asked:
     def over(self, given: Given, model: Model) -> Asked:
         """The same job, which asks for GPUs, on the servers where it got them."""
         assert self.trace is not None and self.job.gpus is not None
+        if self.grouped is not None:
+            return replace(self, given=given.servers)
         trace = gpu_jobs.on_servers(self.trace, self.job.gpus, len(given.hosts), model)
         return Asked(msgspec.structs.replace(self.job, workers=len(given.hosts)), trace)
 
@@ -277,7 +281,8 @@ def placed(spec: Spec, wanted: list[Asked], network: Network, scheduler: str, se
         on = place(network.topo, [len(set(one.servers)) for one in wanted], scheduler, seed)
         given = [Given(_interfaces(network.topo, one.servers, own)) for one, own in zip(wanted, on, strict=True)]
     else:
-        given = gpu_jobs.give(network.topo, _requests(spec, wanted), scheduler, model, seed)
+        by_rank = {number for number, one in enumerate(wanted) if one.grouped is not None}
+        given = gpu_jobs.give(network.topo, _requests(spec, wanted), scheduler, model, seed, by_rank)
         packed = [(one.over(own.packed, model), own.packed.hosts) for one, own in zip(wanted, given, strict=True)]
         fewest = [_ideal_s(one, hosts, network, computed=computed) for one, hosts in packed]
         wanted = [one.over(own, model) for one, own in zip(wanted, given, strict=True)]
@@ -293,7 +298,7 @@ def placed(spec: Spec, wanted: list[Asked], network: Network, scheduler: str, se
     ]
     connections = [(stages, one.channels) for one, flows in zip(wanted, crossed, strict=True) for stages in flows]
     needed_bps = bounds.needed_bps(connections, bottlenecks)
-    ends = next((own for own in hosts if len(own) > 1), hosts[0])
+    ends = next((own for own in hosts if len(set(own)) > 1), hosts[0])
     base_rtt_s = links.base_rtt_s(network, ends[0], ends[-1])
     starts = _offsets(spec, wanted, in_turn, seed)
     jobs = tuple(
@@ -482,18 +487,17 @@ def _requests(spec: Spec, asked: list[Asked]) -> list[Request]:
         if spec.start_offsets.times
         else [int(one.job.offset or 0) for one in asked]
     )
-    return [
-        Request(
-            number,
-            one.job.gpus or 0,
-            one.job.iterations or 0,
-            one.trace.bytes_per_iteration,
-            one.computing_s,
-            arrival_ns / 1e9,
+    found = []
+    for number, (one, arrival_ns) in enumerate(zip(asked, arrives, strict=True)):
+        if one.trace is None:
+            continue
+        size = one.trace.bytes_per_iteration
+        if one.grouped is not None:
+            size = trace_demand.demand(one.trace, one.job.gpus).gradient_bytes
+        found.append(
+            Request(number, one.job.gpus or 0, one.job.iterations or 0, size, one.computing_s, arrival_ns / 1e9)
         )
-        for number, (one, arrival_ns) in enumerate(zip(asked, arrives, strict=True))
-        if one.trace is not None
-    ]
+    return found
 
 
 def _offsets(spec: Spec, asked: list[Asked], lasts: list[float | None], seed: int) -> list[int]:

@@ -51,7 +51,7 @@ def foretold_s(plan: Plan) -> dict[int, float]:
 
 def ratio(plan: Plan) -> float:
     """Exchanging alone ÷ computing, of a ring of very many GPUs: 2 m over a link, ÷ computing."""
-    spanning = [job for job in plan.jobs if len(job.hosts) > 1]
+    spanning = [job for job in plan.jobs if len(set(job.hosts)) > 1]
     if not spanning:
         return 0.0
     job = spanning[0]

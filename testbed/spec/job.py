@@ -185,10 +185,11 @@ def complete(job: Job, defaults: Job) -> Job:
 
 def _ranks(job: Job) -> int | None:
     """Of the trace that it replays, if that says."""
-    if job.trace is None or job.program is not None or job.gpus is not None:
+    if job.trace is None or job.program is not None:
         return None
     with within("trace"):
-        return job.read_trace().ranks
+        trace = job.read_trace()
+    return None if job.gpus is not None and trace.alike else trace.ranks
 
 
 def _learning(job: Job) -> Job:
@@ -318,9 +319,13 @@ def _check_groups(job: Job, trace: Trace) -> None:
             f"{trace.name} has {trace.ranks} ranks, and {job.workers} workers are asked for. Leave out workers",
             where="workers",
         )
-    for name in ("credit_bytes", "gpus"):
-        if getattr(job, name) is not None:
-            raise JobError(
-                f"{trace.name} has ranks that differ, or several groups, which go without {name}. Leave it out",
-                where=name,
-            )
+    if job.gpus not in (None, trace.ranks):
+        raise JobError(
+            f"{trace.name} has {trace.ranks} ranks, each on a GPU of its own, and {job.gpus} are asked for. Ask for {trace.ranks}",
+            where="gpus",
+        )
+    if job.credit_bytes is not None:
+        raise JobError(
+            f"{trace.name} has ranks that differ, or several groups, which go without credit. Leave it out",
+            where="credit_bytes",
+        )

@@ -344,8 +344,8 @@ class Plan(msgspec.Struct, frozen=True):
     @property
     def ends(self) -> tuple[str, str]:
         """First and last host of the first job that has several; of jobs that all are on one host each, a host twice."""
-        job = next((job for job in self.jobs if len(job.hosts) > 1), self.jobs[0])
-        return job.hosts[0], job.hosts[-1]
+        job = next((job for job in self.jobs if len(set(job.hosts)) > 1), self.jobs[0])
+        return job.hosts[0], next((host for host in job.hosts[::-1] if host != job.hosts[0]), job.hosts[0])
 
     @property
     def lives(self) -> bool:

@@ -73,6 +73,11 @@ class Record:
         return msgspec.msgpack.decode(self.messages, type=list[list[Any]]) if self.messages else []
 
 
+def _ports(job: JobPlan) -> int:
+    """How many ports are kept for a job that others share hosts with."""
+    return max(PORTS_APART, job.channels * sum(len(one.flows) for one in job.groups))
+
+
 def wait_from_ns(start_ns: int, number: int) -> int:
     """When the process of that number begins to wait for the first iteration."""
     return start_ns - WAIT_NS + number * WAIT_APART_NS
@@ -126,7 +131,9 @@ class Workers:
 
     def _start(self, job: JobPlan) -> None:
         ranks = range(len(job.hosts))
-        port = self.port if job.life is None else self.port + PORTS_APART * self.jobs.index(job)
+        port = self.port
+        if job.life is not None:
+            port += sum(map(_ports, self.jobs[: self.jobs.index(job)]))
         if job.program is not None:
             for rank in ranks:
                 self.participants.append(

@@ -124,6 +124,46 @@ def test_refuses_what_goes_by_one_exchange_after_the_other(fields: dict[str, Any
     assert error.value.exit_code == 2
 
 
+def of_gpus(folder: Path, content: dict[str, Any], topo: str, **fields: Any) -> Plan:
+    job = [f"{folder}/trace.json,gpus={len({rank for role in content['roles'] for rank in role['ranks']})}"]
+    return made(
+        folder, content, trace=None, jobs=1, topo=topo, on="uml", **{"scheduler": "first_fit", "job": job, **fields}
+    )
+
+
+def test_which_group_crosses_the_network_follows_from_the_gpus(tmp_path: Path) -> None:
+    for topo, servers, sent in (
+        ("star,2,4", 2, {MICRO_BATCHES * ACTIVATION}), ("cluster,4,4", 2, {MICRO_BATCHES * ACTIVATION}), ("star,1,8", 1, {0}),
+        ("star,8,1", 8, {MICRO_BATCHES * (ACTIVATION + 200_000) + GRADIENT}),
+    ):  # fmt: skip
+        (job,) = of_gpus(tmp_path, pipeline(), topo).jobs
+        assert job.life is not None and len({gpu.split(":")[0] for gpu in job.life.gpus}) == servers, topo
+        assert len(job.hosts) == 8 and set(job.bytes_per_worker) == sent
+        assert job.ideal_s is not None and job.fewest_s is not None and job.fewest_s <= job.ideal_s * (1 + 1e-9)
+    (fast,) = of_gpus(tmp_path, pipeline(), "star,1,8").jobs
+    (slow,) = of_gpus(tmp_path, pipeline(), "star,1,8", intra_rate="1gbit").jobs
+    assert fast.ideal_s is not None and slow.ideal_s is not None and slow.ideal_s > 1.5 * fast.ideal_s
+    assert fast.groups and fast.compute_ns == 12_000_000
+
+
+def test_a_group_may_share_servers_in_part(tmp_path: Path) -> None:
+    """A ring of four ranks on two servers sends between them twice; all else stays inside."""
+    one = of_gpus(tmp_path, experts(), "star,2,2", rate="100mbit")
+    (job,) = one.jobs
+    assert job.hosts == ("h1", "h1", "h2", "h2")
+    on_link = sum(EXPERTS[a][b] for a in (0, 1) for b in (2, 3)) + 2 * sum(PARTS) - PARTS[1] - PARTS[2] + 600_000
+    assert job.ideal_s is not None and job.ideal_s >= on_link * 8 / 100e6 / 1.2
+
+
+def test_refuses_gpus_that_are_no_rank_each(tmp_path: Path) -> None:
+    for topo, fields in (
+        ("star,2,4", {"job": [f"{tmp_path}/trace.json,gpus=4"]}), ("star,3,2", {}), ("star,2,4", {"nics": 2}),
+    ):  # fmt: skip
+        with pytest.raises(RequestError) as error:
+            of_gpus(tmp_path, pipeline(), topo, **fields)
+        assert error.value.exit_code == 2
+
+
 def test_refuses_groups_that_lie_partly_inside(tmp_path: Path) -> None:
     content = pipeline()
     content["groups"]["dp"] = [[0, 1, 2, 3], [4, 5, 6, 7]]
