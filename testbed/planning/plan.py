@@ -283,11 +283,6 @@ def _check_windows(system: System, placed: Placed, sharing: flow.Sharing) -> Non
                 f"job {job.job} ({job.trace}) has ranks that differ, or several groups, and {system.label} lets a job communicate when all of its ranks "
                 "are ready, which such ranks never are. Leave out preempt=no"
             )
-        if job.groups and not builtin_transport.plain(asked.transport(system)):
-            raise RequestError(
-                f"job {job.job} ({job.trace}) has several groups that communicate at once, and {asked.transport(system)} has one set of connections "
-                "for a job. Leave out one of them"
-            )
         in_turn = rule.grid or rule.exclusive or (rule.bands and job.window is None)
         if (job.window is not None or job.overlaps) and in_turn:
             raise RequestError(

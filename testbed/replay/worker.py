@@ -38,6 +38,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import reduce
 from typing import Any
 
 from testbed import transports
@@ -52,7 +53,7 @@ from testbed.replay.operation import Operation
 from testbed.replay.sending import Window
 from testbed.traces import collectives, noise
 from testbed.traces.pipelining import EARLIER, Iteration, Overlapping
-from testbed.transports import Connected, Connection, Delivery, Flow, Message, Place, Transport
+from testbed.transports import Connected, Connection, Datagrams, Delivery, Flow, Message, Place, Transport
 
 Ended = Callable[[Link, Message, bool, Delivery], None]
 SEND_BYTES, LEAST_SEND_BYTES = 106_496, 16_384  # of a socket below which nothing waits; at least
@@ -152,13 +153,14 @@ def _place(job: WorkerJob, bands: Bands | None) -> Place:
 
 
 def _places(job: WorkerJob, place: Place) -> list[Place]:
-    """Each group has connections, and ports, of its own."""
+    """Each group has connections, and ports, of its own: one for each connection, or for each rank that sends datagrams."""
     if not job.groups:
         return [place]
-    places, port = list[Place](), job.port
-    for group in job.groups:
-        places.append(replace(place, flows=[(a, b) for a, b in group], port=port, same_host=True))
-        port += len(group) * job.channels
+    places, port, datagrams = list[Place](), job.port, transports.parse(job.transport).datagrams
+    for number, group in enumerate(job.groups):
+        flows = [(a, b) for a, b in group]
+        places.append(replace(place, flows=flows, port=port, same_host=True, first_counter=number * job.channels))
+        port += max(len(group), len(job.addresses) if datagrams else 0) * job.channels
     return places
 
 
@@ -307,8 +309,8 @@ class _Exchanges:
         found: dict[str, Any] = {}
         if self.transport.lossy:
             found["messages"] = messages.to_rows(start_ns)
-        if (counted := self.connected[0].datagrams()) is not None:
-            found["datagrams"] = asdict(counted)
+        if counted := [own for one in self.connected if (own := one.datagrams()) is not None]:
+            found["datagrams"] = asdict(reduce(Datagrams.with_others, counted))
         if windows:
             found["windows"] = [each for one in self.connected for each in one.windows()]
         if self.content and (look := self.content.evaluate()) is not None:

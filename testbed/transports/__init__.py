@@ -7,7 +7,7 @@ satisfies `Module`; its options satisfy `TransportOptions`. examples/transport_d
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Any, Literal, Protocol, cast
 
@@ -167,6 +167,11 @@ class Datagrams:
     tagged: int = 0  # packets of gradients that a rule looked at (MLT)
     important: int = 0  # of them, that a switch may not drop
 
+    def with_others(self, other: Datagrams) -> Datagrams:
+        """Those of other sockets of the same worker, too."""
+        both = {one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)}
+        return Datagrams(**both | {"burst": max(self.burst, other.burst)})
+
 
 class Transfer(Protocol):
     """A message that is being sent or received."""
@@ -222,12 +227,15 @@ class Place:
     send_bytes: int = 106_496  # at most as much waits in a socket: less than the host's own queue has room for
     in_flight: bool = False  # several messages may be on a connection at a time
     levels: int = 1  # of priority: then a channel is what its worker sends at one level, 0 the lowest
-    counters: int | None = None  # a file in memory: `COUNTERS_BYTES` a channel
+    counters: int | None = None  # a file in memory: `COUNTERS_BYTES` a channel,
+    first_counter: int = 0  # from this one on
     patience_s: float = 30.0  # for the others to be there
     paths: Sequence[
         Sequence[str]
     ] = ()  # more addresses of all ranks, one for each path there; empty: there is no choice
-    same_host: bool = False  # ranks may be on one host: then all of the job's connections have ports of their own
+    same_host: bool = (
+        False  # ranks may be on one host: then all of the job's connections (or sockets) have ports of their own
+    )
     key: bytes = b""  # 16 bytes that all ends share, with which datagrams are signed; empty: they are not
 
 
@@ -242,6 +250,7 @@ class Connection:
     sport: int
     daddr: str
     dport: int
+    counter: int | None = None  # where a transport counts it (`Place.counters`); None: by its channel
 
     def back(self) -> Connection:
         """The same the other way, as its ACKs go."""

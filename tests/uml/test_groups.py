@@ -119,6 +119,26 @@ def test_a_mixture_of_experts(tmp_path: Path) -> None:
     check(run(tmp_path, experts()), of_experts())
 
 
+@pytest.mark.parametrize("system", ["ltp", "mlt", "reno:early_close=0.8"])
+@pytest.mark.parametrize("content", [experts(), pipeline()], ids=["experts", "pipeline"])
+def test_groups_by_other_transports(tmp_path: Path, system: str, content: dict[str, Any]) -> None:
+    """Each group has sockets of its own, of ranks that share a server, too; gradients may lose a little, messages do not."""
+    result = run(tmp_path, content, system=[system])
+    case = runs.case(result)
+    assert not jobs.other_bytes(case)
+    expected = jobs.bytes_per_flow(case.plan.jobs[0])
+    sent = {rank: sum(size for (source, _), size in expected.items() if source == rank) for rank in range(4)}
+    iterations = result.table("iterations.csv")
+    for rank, size in sent.items():
+        assert set(iterations[iterations["worker"] == rank]["bytes"]) == {size}
+    messages = result.table("messages.csv").query("side == 'receive'")
+    assert messages["bytes"].sum() == sum(expected.values()) * ITERATIONS
+    whole = messages[messages["stage"] == "parameter"]
+    assert len(whole) and (whole["missing"] == 0).all()
+    acked = result.table("flows.csv").groupby(["worker", "flow"])["bytes_acked"].max()
+    assert len(acked) == len(expected) + (content["name"] == "moe") * 4 and (acked > 0).all()
+
+
 def gpus(result: runs.Result, number: int) -> list[str]:
     return list(result.manifest["plan"]["jobs"][number]["life"]["gpus"])
 

@@ -13,7 +13,7 @@ from testbed.campaign.verdict.links import may_leave_idle
 from testbed.core import builtin_transport
 from testbed.core.runs.disturbed import marked
 from testbed.core.runs.metrics import alone, iteration_times
-from testbed.core.runs.plan import JobPlan
+from testbed.core.runs.plan import JobPlan, Operation
 from testbed.replay import flows
 
 IN_A_RING = ("all_gather", "reduce_scatter")
@@ -119,9 +119,14 @@ def _misreported(job: JobPlan, messages: pd.DataFrame | None) -> int:
 
 
 def _hops(job: JobPlan) -> int:
-    """How often what a job sends goes on from rank to rank; 1 where its collectives differ in that."""
-    rings = all(operation.algorithm == "ring" or operation.kind in IN_A_RING for operation in job.collectives)
-    return len(job.hosts) - 1 if rings else 1
+    """How often what a job sends goes on from rank to rank, at most; 1 where collectives of its one group differ in that."""
+
+    def of(operation: Operation) -> int:
+        ranks = len(job.hosts) if operation.members is None else len(operation.members)
+        return ranks - 1 if operation.algorithm == "ring" or operation.kind in IN_A_RING else 1
+
+    hops = set(map(of, job.exchanges))
+    return max(hops, default=1) if job.groups or len(hops) == 1 else 1
 
 
 def _promised(close: transports.Close, round: int) -> float:

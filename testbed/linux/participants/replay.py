@@ -41,7 +41,7 @@ class Replay(Participant):
         super().__init__(job, rank)
         if not job.by_tcp:
             self.counters = os.memfd_create("counters")
-            os.ftruncate(self.counters, COUNTERS_BYTES * job.channels)
+            os.ftruncate(self.counters, COUNTERS_BYTES * job.channels * max(1, len(job.groups)))
         name = f"mltcp {os.getpid()} {job.job} {port}"
         inside = inside_server.bound(name, rank) if any(op.inside_ns is not None for op in job.operations) else None
         own = [] if inside is None else [inside.fileno()]

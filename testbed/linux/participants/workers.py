@@ -75,7 +75,7 @@ class Record:
 
 def _ports(job: JobPlan) -> int:
     """How many ports are kept for a job that others share hosts with."""
-    return max(PORTS_APART, job.channels * sum(len(one.flows) for one in job.groups))
+    return max(PORTS_APART, job.channels * sum(max(len(job.hosts), len(one.flows)) for one in job.groups))
 
 
 def wait_from_ns(start_ns: int, number: int) -> int:

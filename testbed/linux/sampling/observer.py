@@ -112,7 +112,10 @@ def start(
 
 def _counted(worker: Participant, flow: Connection) -> dict[str, int]:
     """Where a transport that is not TCP counts: a file, and the place in it."""
-    at = COUNTERS_BYTES * flow.channel + (layouts.PEER.size or 0) * flow.target
+    at = (
+        COUNTERS_BYTES * (flow.channel if flow.counter is None else flow.counter)
+        + (layouts.PEER.size or 0) * flow.target
+    )
     return {} if worker.counters is None else {"counters": worker.counters, "at": at}
 
 

@@ -61,10 +61,10 @@ class DatagramConnected:
         return DatagramEndpoint(self.channels[channel], frozenset(flows), parameters)
 
     def connections(self) -> list[Connection]:
-        at, port = self.place.addresses, self.place.port
+        at, first = self.place.addresses, self.place.first_counter
         return [
-            Connection(*flow, channel, at[flow[0]], port + channel, at[flow[1]], port + channel)
-            for channel in range(self.place.channels)
+            Connection(*flow, channel, at[flow[0]], ports[flow[0]], at[flow[1]], ports[flow[1]], first + channel)
+            for channel, ports in enumerate(engine.ports for engine in self.channels)
             for flow in self.place.flows
             if flow[0] == self.place.rank
         ]

@@ -62,7 +62,8 @@ class Engine:
             discards=place.discards, slope_permille=round(1000 * core.f[0]) if core.f else 0, offset_permille=round(1000 * core.f[1]) if core.f else 0,
         )  # fmt: skip
         addresses = (ctypes.c_char_p * ranks)(*(address.encode() for address in place.addresses))
-        ports = (ctypes.c_uint16 * ranks)(*([place.port + channel] * ranks))
+        self.ports = [place.port + channel + place.channels * rank * place.same_host for rank in range(ranks)]
+        ports = (ctypes.c_uint16 * ranks)(*self.ports)
         counters = -1 if place.counters is None else place.counters
         # Under virtual time each by itself: a host's queue would count, and drop, them together.
         ways = place.paths if core.sprays else ()
@@ -77,7 +78,7 @@ class Engine:
             segments,
             place.key or None,
             counters,
-            channel * COUNTERS_BYTES,
+            (place.first_counter + channel) * COUNTERS_BYTES,
             (ctypes.c_char_p * len(paths))(*paths),
             len(ways[0]) if ways else 0,
             not place.copying,

@@ -114,7 +114,7 @@ def test_jobs_with_groups_share_links_with_others(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"workers": 4}, {"window": "100kB"}, {"system": ["ltp"], "on": "uml"}, {"system": ["lretf:preempt=no"]}, {"collective": "all_to_all"},
+        {"workers": 4}, {"window": "100kB"}, {"system": ["lretf:preempt=no"]}, {"collective": "all_to_all"},
         {"jobs": 2, "topo": "dumbbell,2"},
     ],
 )  # fmt: skip
