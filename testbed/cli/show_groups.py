@@ -57,6 +57,8 @@ class View:
 
     @property
     def period_s(self) -> float:
+        if self.trace.overlaps:
+            return matching.period_s(self.trace.matched, self.grouped.exchange_s(self._exchange_s, float("inf")))
         return max(end for _, end in self.times.values())
 
     @cached_property

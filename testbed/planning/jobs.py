@@ -170,6 +170,8 @@ class Asked:
     def critical_path_s(self, exchange_s: Callable[[Operation | Exchange], float]) -> float:
         """As `testbed.traces.trace.critical_path_s`."""
         assert self.trace is not None
+        if self.grouped is not None and self.trace.overlaps:
+            return matching.period_s(self.trace.matched, self.grouped.exchange_s(exchange_s, self.intra_bps))
         if self.grouped is not None:
             return self.timeline(exchange_s)[0]
         return traces.critical_path_s(self.trace, exchange_s)
@@ -382,7 +384,7 @@ def _least_of_groups_s(
     slowest = min((link.rate_bps for link in network.limited.values()), default=math.inf)
     buffered_s = 0.0 if computed else SEND_BYTES * 8 / slowest
     takes_s = grouped.exchange_s(least_s, asked.intra_bps)
-    if computed:
+    if computed and not grouped.trace.overlaps:
         found_s = matching.ends_s(matching.times(grouped.trace.matched, takes_s))
     else:
         found_s = matching.period_s(grouped.trace.matched, takes_s, buffered_s)

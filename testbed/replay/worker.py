@@ -409,6 +409,8 @@ def _overlap(exchanging: _Exchanges, start_ns: int) -> None:
     job = exchanging.job
     mine = {op.id: op for op in job.operations if op.ranks is None or job.rank in op.ranks}
     varies, draw = noise.Noise(job.noise), random.Random(job.seed)
+    exchanges = [op for op in mine.values() if not op.computes]
+    streams = _streams(exchanges)
     heard: dict[int, Messages] = {}
     sent: Counter[int] = Counter()
     lock = threading.Lock()
@@ -421,6 +423,8 @@ def _overlap(exchanging: _Exchanges, start_ns: int) -> None:
             messages.add(link.peer, message, sends, delivery)
 
     def tell(iteration: Iteration) -> None:
+        if len(streams) > 1:
+            iteration.timeline.sort(key=lambda one: (one[1], one[0]))
         times = [
             iteration.begun,
             min((begun for _, begun, _ in iteration.timeline), default=iteration.end),
@@ -435,9 +439,10 @@ def _overlap(exchanging: _Exchanges, start_ns: int) -> None:
         ])  # fmt: skip
 
     Overlapping(
-        [op for op in mine.values() if op.computes], [op for op in mine.values() if not op.computes],
+        [op for op in mine.values() if op.computes], exchanges,
         lambda number, name: exchanging.carry_out_of(number, mine[name], ended), tell,
         lambda: noise.factor(varies, draw, job.rank, len(job.addresses)), at_once=job.window is not None,
+        streams=streams,
     ).run(start_ns + job.offset_ns)  # fmt: skip
 
 

@@ -7,7 +7,7 @@ belongs to the k-th receive there with that tag. What can never end is found her
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise, zip_longest
@@ -16,6 +16,7 @@ from testbed.core.text import quoted, shown
 from testbed.traces.collectives import parts
 from testbed.traces.operations import WITH_SPLITS, Groups, Operation, Role
 from testbed.traces.ordering import in_order
+from testbed.traces.pipelining import EARLIER
 
 MOST_STEPS = 2_000_000  # operations of all ranks together
 SETTLED = 8  # iterations after which ranks have come to their pace
@@ -48,6 +49,9 @@ class Step:
     ranks: tuple[int, ...]
     exchange: int | None  # which, by its number
     after: tuple[tuple[int, ...], ...]  # steps that each rank waits for
+    earlier: tuple[
+        tuple[int, ...], ...
+    ] = ()  # of the iteration before; empty: none of its ranks goes on before that has ended
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,7 @@ class Matched:
 
     exchanges: tuple[Exchange, ...]
     steps: tuple[Step, ...]  # each behind those that it waits for
+    overlapping: frozenset[int] = frozenset()  # ranks that begin an iteration before the last one has ended
 
 
 def ranks_of(groups: Groups, roles: Sequence[Role]) -> int | None:
@@ -120,17 +125,22 @@ def _check_group(name: str, instances: tuple[tuple[int, ...], ...]) -> None:
 def _check_after(role: Role) -> None:
     known = {op.id for op in role.operations}
     for op in role.operations:
-        if stray := next((name for name in op.after if name not in known), None):
+        if stray := next((name for name in op.after if name.removesuffix(EARLIER) not in known), None):
             raise ValueError(
                 f"operation {quoted(op.id)} of role {quoted(role.name)}: after names {quoted(stray)}, which this role lacks. "
                 f"It waits for operations of its own role alone"
             )
     try:
-        TopologicalSorter({op.id: op.after for op in role.operations}).prepare()
+        TopologicalSorter({op.id: _within(op) for op in role.operations}).prepare()
     except CycleError as error:
         raise ValueError(
             f"after: operations of role {quoted(role.name)} wait for each other in a cycle: {_listed(error.args[1])}. Remove one of these"
         ) from error
+
+
+def _within(op: Operation) -> list[str]:
+    """What it waits for in its own iteration."""
+    return [name for name in op.after if not name.endswith(EARLIER)]
 
 
 def _listed(cycle: Sequence[str], most: int = 8) -> str:
@@ -171,7 +181,13 @@ class _Matching:
     def result(self) -> Matched:
         self._collectives()
         self._messages()
-        return Matched(tuple(self.exchanges), self._steps())
+        overlapping = frozenset(
+            rank
+            for rank, role in self.of_rank.items()
+            if any(op.computes for op in role.operations)
+            and any(name.endswith(EARLIER) for op in role.operations for name in op.after)
+        )
+        return Matched(tuple(self.exchanges), self._steps(overlapping), overlapping)
 
     def _group(self, op: Operation) -> str:
         if op.group is not None:
@@ -276,10 +292,11 @@ class _Matching:
                 f"recv {quoted(op.id)} of rank {target}: rank {source} has no send to it with tag {tag} left. Add one, or remove the receive"
             )
 
-    def _steps(self) -> tuple[Step, ...]:
+    def _steps(self, overlapping: frozenset[int]) -> tuple[Step, ...]:
         """A message is one step of both ranks: its receive must be there before its send can be over, however little is buffered."""
         made = [(one.operations, one.members) for one in self.exchanges]  # steps of exchanges come first
         after: list[list[list[int]]] = [[[] for _ in one.members] for one in self.exchanges]
+        earlier: dict[tuple[int, int], set[int]] = {}  # by step and rank
         for rank, role in sorted(self.of_rank.items()):
             at, order = self.at.get(rank, {}), self.order.get(rank, {})
             numbers = {name: number for name, (number, _) in at.items()}
@@ -287,8 +304,11 @@ class _Matching:
                 numbers[op.id] = number
                 made.append(((op,), (rank,)))
             computed: int | None = None
+            if rank in overlapping:
+                for number, waits in self._before(role, numbers, order):
+                    earlier.setdefault((number, rank), set()).update(waits)
             for op in role.operations:
-                waits = [numbers[name] for name in op.after]
+                waits = [numbers[name] for name in _within(op)]
                 if op.computes:
                     waits += [] if computed is None else [computed]
                     computed = numbers[op.id]
@@ -307,9 +327,29 @@ class _Matching:
                 *made[number],
                 number if number < len(self.exchanges) else None,
                 tuple(tuple(sorted({place_of[one] for one in own})) for own in after[number]),
+                tuple(
+                    tuple(sorted(place_of[one] for one in earlier.get((number, rank), ()))) for rank in made[number][1]
+                )
+                if overlapping
+                else (),
             )
             for number in order_of_all
         )
+
+    @staticmethod
+    def _before(role: Role, numbers: Mapping[str, int], order: Mapping[str, str]) -> Iterator[tuple[int, list[int]]]:
+        """What operations of a rank wait for of the iteration before: those that they name, and the last one of their stream."""
+        for op in role.operations:
+            if named := [numbers[name.removesuffix(EARLIER)] for name in op.after if name.endswith(EARLIER)]:
+                yield numbers[op.id], named
+        computes = [op.id for op in role.operations if op.computes]
+        yield numbers[computes[0]], [numbers[computes[-1]]]
+        follows = {before: name for name, before in order.items()}
+        for first in (op.id for op in role.operations if not op.computes and op.id not in order):
+            last = first
+            while last in follows:
+                last = follows[last]
+            yield numbers[first], [numbers[last]]
 
     def _deadlock(
         self, made: Sequence[tuple[tuple[Operation, ...], tuple[int, ...]]], before: Sequence[set[int]]
@@ -385,20 +425,29 @@ Times = list[list[tuple[float, float]]]
 
 
 def times(
-    matched: Matched, exchange_s: Sequence[float], buffered_s: float = 0.0, begins: Mapping[int, float] | None = None
+    matched: Matched,
+    exchange_s: Sequence[float],
+    buffered_s: float = 0.0,
+    begins: Mapping[int, float] | None = None,
+    before: Times | None = None,
 ) -> Times:
     """When every step begins and ends, in isolation, if exchanges take so long and hold each other up by their order alone.
 
     ``buffered_s``: so much of a message its sender need not wait for. It travels before its receiver asks for it. ``begins``: when each
-    rank begins its iteration; None: all of them at 0.
+    rank begins its iteration; None: all of them at 0. ``before``: the iteration before, for ranks that begin one before that has ended.
     """
     found: Times = []
-    places: list[dict[int, int]] = []
+    places = [{rank: place for place, rank in enumerate(step.ranks)} for step in matched.steps]
     for step in matched.steps:
         ready = [
             max((found[one][places[one][rank]][1] for one in own), default=0.0 if begins is None else begins[rank])
             for rank, own in zip(step.ranks, step.after, strict=True)
         ]
+        if before is not None and step.earlier:
+            ready = [
+                max((at, *(before[one][places[one][rank]][1] for one in own)))
+                for at, rank, own in zip(ready, step.ranks, step.earlier, strict=True)
+            ]
         if step.exchange is None:
             found.append([(ready[0], ready[0] + (step.operations[0].duration or 0) / 1e9)])
         elif step.operations[0].point_to_point:
@@ -409,14 +458,14 @@ def times(
         else:
             begun = max(ready)
             found.append([(begun, begun + exchange_s[step.exchange])] * len(ready))
-        places.append({rank: place for place, rank in enumerate(step.ranks)})
     return found
 
 
 def period_s(matched: Matched, exchange_s: Sequence[float], buffered_s: float = 0.0) -> float:
     """The least mean time between iterations where each rank goes on with the next one when it has ended its own.
 
-    Ranks that wait for each other come to the same pace: of them the one whose last iteration was shortest bounds it from below.
+    Ranks that wait for each other come to the same pace: of them the one whose last iteration was shortest bounds it from below. Of ranks that
+    begin an iteration before the last one has ended, it is the mean of the later half.
     """
     ranks = sorted({rank for step in matched.steps for rank in step.ranks})
     joined = {rank: rank for rank in ranks}  # the least of the ranks that exchange something with it, directly or not
@@ -424,13 +473,21 @@ def period_s(matched: Matched, exchange_s: Sequence[float], buffered_s: float = 
         least = {joined[rank] for rank in one.members}
         joined = {rank: min(least) if other in least else other for rank, other in joined.items()}
     begins, lasted = dict.fromkeys(ranks, 0.0), dict.fromkeys(ranks, 0.0)
+    found: Times | None = None
+    paces: list[dict[int, float]] = []  # when ranks that overlap begin to compute, iteration by iteration
     for _ in range(SETTLED):
         ends = dict(begins)
-        for step, own in zip(matched.steps, times(matched, exchange_s, buffered_s, begins), strict=True):
-            for rank, (_, end) in zip(step.ranks, own, strict=True):
+        found = times(matched, exchange_s, buffered_s, begins, found)
+        paces.append({})
+        for step, own in zip(matched.steps, found, strict=True):
+            for rank, (start, end) in zip(step.ranks, own, strict=True):
                 ends[rank] = max(ends[rank], end)
+                if step.exchange is None:
+                    paces[-1].setdefault(rank, start)
         lasted = {rank: ends[rank] - begins[rank] for rank in ranks}
-        begins = ends
+        begins = {rank: 0.0 if rank in matched.overlapping else ends[rank] for rank in ranks}
+    half = SETTLED // 2
+    lasted |= {rank: (paces[-1][rank] - paces[half - 1][rank]) / half for rank in matched.overlapping}
     return max(
         (min(lasted[rank] for rank in ranks if joined[rank] == part) for part in set(joined.values())), default=0.0
     )

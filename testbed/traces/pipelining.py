@@ -81,11 +81,16 @@ class Overlapping:
     def __init__(
         self, computes: Sequence[Operation], exchanges: Sequence[Operation], carry_out: Callable[[int, str], None],
         tell: Callable[[Iteration], None], factor: Callable[[], float], *, at_once: bool,
+        streams: Sequence[Sequence[Operation]] | None = None,
     ) -> None:  # fmt: skip
-        """``carry_out``: iteration and exchange, blocking; ``at_once``: each as soon as it may, not one after the other."""
+        """``carry_out``: iteration and exchange, blocking; ``at_once``: each as soon as it may, not one after the other.
+
+        ``streams``: the exchanges of which one follows the other; None: all of them.
+        """
         self.computes, self.exchanges, self.carry_out, self.tell, self.factor = (
             computes, exchanges, carry_out, tell, factor,
         )  # fmt: skip
+        self.streams = [exchanges][: len(exchanges)] if streams is None else streams
         self.at_once = at_once
         self.board = _Board()
         self.names = [op.id for op in (*computes, *exchanges)]
@@ -148,13 +153,14 @@ class Overlapping:
         if self.at_once:
             for op in self.exchanges:
                 threading.Thread(target=self._guarded, args=(self._exchange, number, op), daemon=True).start()
-        elif self.exchanges:
-            threading.Thread(target=self._guarded, args=(self._one_by_one, number), daemon=True).start()
+        else:
+            for stream in self.streams:
+                threading.Thread(target=self._guarded, args=(self._one_by_one, number, stream), daemon=True).start()
 
-    def _one_by_one(self, number: int) -> None:
+    def _one_by_one(self, number: int, stream: Sequence[Operation]) -> None:
         if number:
-            self.board.wait([(number - 1, op.id) for op in self.exchanges])
-        for op in self.exchanges:
+            self.board.wait([(number - 1, op.id) for op in stream])
+        for op in stream:
             self._exchange(number, op)
 
     def _exchange(self, number: int, op: Operation) -> None:

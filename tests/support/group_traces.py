@@ -60,6 +60,19 @@ def experts() -> dict[str, Any]:
     }  # fmt: skip
 
 
+def overlapping(first: str = "g1@-1", second: str = "g0@-1") -> dict[str, Any]:
+    """Two layers on two ranks, each averaged in a group of its own; the layers of the next forward pass wait for ``first`` and ``second``."""
+    computes = {"f0": [first], "f1": [second], "b1": [], "b0": []}
+    return {
+        "version": 2, "name": "overlapping", "groups": {"one": [[0, 1]], "other": [[0, 1]]},
+        "operations": [
+            *({"id": name, "kind": "compute", "duration": "5ms", "after": after} for name, after in computes.items()),
+            {"id": "g1", "kind": "all_reduce", "group": "one", "bytes": 200_000, "after": ["b1"]},
+            {"id": "g0", "kind": "all_reduce", "group": "other", "bytes": 200_000, "after": ["b0"]},
+        ],
+    }  # fmt: skip
+
+
 def rails(ranks: int = 4, gradient: int = 4_000_000) -> dict[str, Any]:
     """Two servers of so many ranks, tensor parallel inside; each rank averages its gradients with one of the other server."""
     return {

@@ -80,7 +80,7 @@ def _misdirected(job: JobPlan, case: Case) -> int:
         ended, begun = int((own["end_s"] <= t_s).sum()), int((own["start_s"] <= t_s).sum())
         size = expected.get(pair, 0)
         more = int(ended == len(own))  # a worker goes on until the run ends
-        wrong += not size * (ended - 1) <= carried <= size * (begun + more) + connections
+        wrong += not size * (ended - 1 - job.overlaps) <= carried <= size * (begun + more) + connections
     return wrong
 
 

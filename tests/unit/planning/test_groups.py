@@ -18,7 +18,17 @@ from testbed.models import validated_range
 from testbed.models.frames import payload_share
 from testbed.planning.plan import planned
 from tests.support import runs
-from tests.support.group_traces import ACTIVATION, EXPERTS, GRADIENT, MICRO_BATCHES, PARTS, experts, pipeline, rails
+from tests.support.group_traces import (
+    ACTIVATION,
+    EXPERTS,
+    GRADIENT,
+    MICRO_BATCHES,
+    PARTS,
+    experts,
+    overlapping,
+    pipeline,
+    rails,
+)
 
 WIRE_S = 8 / payload_share(1500) / 500e6  # of a byte
 
@@ -91,6 +101,19 @@ def test_the_ideal_of_ranks_that_go_on_by_themselves(tmp_path: Path) -> None:
     content = {"version": 2, "name": "line", "groups": {"pp": [[0, 1]]}, "roles": roles}
     (job,) = made(tmp_path, content, on="uml", iterations=3).jobs
     assert job.ideal_s == pytest.approx(20e-3 + 500_000 * WIRE_S, rel=0.1)
+
+
+def test_the_ideal_of_iterations_that_overlap(tmp_path: Path) -> None:
+    """The last exchange, of 3.3 ms, hides behind a computing of 5 ms, unless the next iteration begins with what waits for it."""
+    (hidden,) = made(tmp_path, overlapping(), on="uml").jobs
+    assert hidden.ideal_s == pytest.approx(20e-3, rel=1e-6) and hidden.overlaps
+    (waits,) = made(tmp_path, overlapping("g0@-1", "g1@-1"), on="uml").jobs
+    assert waits.ideal_s == pytest.approx(20e-3 + 200_000 * WIRE_S, rel=0.05)
+    for wrong in ({"first": "g2@-1"}, {"first": "@-1"}):
+        with pytest.raises(RequestError):
+            made(tmp_path, overlapping(**wrong), on="uml")
+    with pytest.raises(RequestError):
+        FlowLevel().check(made(tmp_path, overlapping(), on="uml"))
 
 
 def test_groups_with_the_same_ranks_have_connections_of_their_own(tmp_path: Path) -> None:
