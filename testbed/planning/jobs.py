@@ -255,12 +255,24 @@ def _notes(spec: Spec, one: Asked, hosts: tuple[str, ...], network: Network) -> 
     if spec.keep_duty:
         yield f"bytes of {trace.name} are scaled by {factor}: keep_duty"
         return
-    busy_s = sum(map(_in_turn(one, hosts, network), one.exchanges))
-    if busy_s > trace.compute_s and native > spec.rate:
+    busy_s, compute_s = _busiest_s(one, trace, _in_turn(one, hosts, network))
+    if busy_s > compute_s and native > spec.rate:
         yield (
-            f"{trace.name} communicates for {decimal(busy_s * 1e3, 3)} ms and computes for {decimal(trace.compute_s * 1e3, 3)} ms of an "
+            f"{trace.name} communicates for {decimal(busy_s * 1e3, 3)} ms and computes for {decimal(compute_s * 1e3, 3)} ms of an "
             f"iteration. --keep-duty scales its bytes by {factor}"
         )
+
+
+def _busiest_s(one: Asked, trace: Trace, takes_s: Callable[[Operation | Exchange], float]) -> tuple[float, float]:
+    """How long the rank that communicates for longest does so in an iteration, and how long it computes."""
+    if one.grouped is None:
+        return sum(map(takes_s, one.exchanges)), trace.compute_s
+    busy = Counter[int]()
+    for each in one.grouped.crossing:
+        busy.update(dict.fromkeys(each.members, takes_s(each)))
+    rank = max(busy, key=lambda rank: busy[rank], default=0)
+    role = next(role for role in trace.all_roles if rank in role.ranks)
+    return busy[rank], sum(op.duration or 0 for op in role.operations) / 1e9
 
 
 def ordered(spec: Spec, wanted: list[Asked], seed: int) -> list[Asked]:

@@ -10,7 +10,7 @@ from testbed.core.text import count, decimal, quoted, shown
 from testbed.core.units import Duration, Rate, Size
 from testbed.traces.devices import device
 from testbed.traces.importing import Imported
-from testbed.traces.operations import Operation
+from testbed.traces.operations import Operation, Role
 from testbed.traces.steps import length
 from testbed.traces.trace import Trace
 from testbed.traces.wire_bytes import on_the_wire
@@ -36,8 +36,9 @@ class Timing:
 def lines(imported: Imported) -> Iterator[str]:
     """The table, a line each."""
     trace = imported.trace
-    operations = profiled(imported)
-    sizes = group_sizes(trace)
+    role = profiled(imported)
+    operations: Sequence[Operation] = role.operations
+    sizes = group_sizes(trace, imported.rank if imported.rank in role.ranks else next(iter(role.ranks), 0))
     yield from _groups(imported)
     yield row(
         "ranks", "any number: the profile does not say how many there are" if trace.ranks is None else str(trace.ranks)
@@ -53,7 +54,7 @@ def lines(imported: Imported) -> Iterator[str]:
     computes = [f"{duration(compute_s)} per iteration"] if compute_s or not work else []
     yield row("compute", " and ".join([*computes, *([_work(work)] if work else [])]))
     if work:
-        operations = profiled(replace(imported, trace=trace.timed(device(_EXAMPLE, None, None, None))))
+        operations = profiled(replace(imported, trace=trace.timed(device(_EXAMPLE, None, None, None)))).operations
     native = trace.native_rate or Rate(10**10)
     inside = trace.placement.inside if trace.placement else ()
     timings = {rate: timing(operations, sizes, rate, inside) for rate in (native // _FASTER, native, native * _FASTER)}
@@ -118,19 +119,19 @@ def _by_connection(operations: Sequence[Operation]) -> dict[str, list[Operation]
     return found if len(found) > 1 else dict(zip([""], found.values(), strict=False))
 
 
-def profiled(imported: Imported) -> Sequence[Operation]:
-    """The operations of the rank that the profile is of."""
-    trace = imported.trace
-    if trace.operations:
-        return trace.operations
-    profiled = [role for role in trace.roles if role.name == "profiled"]
-    own = [role for role in trace.roles if imported.rank in role.ranks]
-    return (*profiled, *own, trace.roles[0])[0].operations
+def profiled(imported: Imported) -> Role:
+    """The role of the rank that the profile is of."""
+    roles = imported.trace.all_roles
+    profiled = [role for role in roles if role.name == "profiled"]
+    own = [role for role in roles if imported.rank in role.ranks]
+    return (*profiled, *own, roles[0])[0]
 
 
-def group_sizes(trace: Trace) -> dict[str | None, int]:
-    """How many ranks are in each group; None: the only one."""
-    sizes: dict[str | None, int] = {name: len(lists[0]) for name, lists in trace.groups.items()}
+def group_sizes(trace: Trace, rank: int) -> dict[str | None, int]:
+    """How many ranks each group has where ``rank`` is in it; None: the only group. A group without this rank counts with its first list."""
+    sizes: dict[str | None, int] = {
+        name: len(next((one for one in lists if rank in one), lists[0])) for name, lists in trace.groups.items()
+    }
     return {**sizes, None: next(iter(sizes.values()), trace.ranks or _SEVERAL)}
 
 

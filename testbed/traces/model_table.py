@@ -25,8 +25,8 @@ def lines(trace: Trace) -> Iterator[str]:
         yield row("group", f"{name}: {len(lists)} × {len(lists[0])} ranks, {where}")
     roles = trace.all_roles
     yield row("ranks", f"{trace.ranks} in {len(roles)} stages" if trace.roles else str(trace.ranks))
-    sizes = group_sizes(trace)
     for where, role in _ends(roles):
+        sizes = group_sizes(trace, role.ranks[0])
         for group in dict.fromkeys(op.group for op in role.operations if not op.computes):
             yield row(
                 "bytes", f"{where}{group}: {exchanged([op for op in role.operations if op.group == group], sizes)}"
@@ -36,7 +36,7 @@ def lines(trace: Trace) -> Iterator[str]:
     if trace.device is None:
         yield row("times", "depend on the device: give --device here, or to a run")
     else:
-        yield from _times(trace.timed(None), sizes, inside)
+        yield from _times(trace.timed(None), inside)
     for each in trace.assumptions:
         left_out = each.startswith("left out: ")
         yield row("left out" if left_out else "assumed", each.removeprefix("left out: "))
@@ -47,13 +47,13 @@ def _ends(roles: Sequence[Role]) -> list[tuple[str, Role]]:
     return [("", roles[0])] if len(roles) == 1 else [(f"{role.name}, ", role) for role in (roles[0], roles[-1])]
 
 
-def _times(trace: Trace, sizes: dict[str | None, int], inside: Sequence[str]) -> Iterator[str]:
+def _times(trace: Trace, inside: Sequence[str]) -> Iterator[str]:
     assert trace.device is not None
     compute_s = max(sum(op.duration or 0 for op in role.operations) / 1e9 for role in trace.all_roles)
     yield row("compute", f"{duration(compute_s)} per iteration and rank on {trace.device.device()}")
     matched = trace.matched
     largest = [
-        0 if one.group in inside else max(on_the_wire(one.first.kind, one.first.size, sizes[one.group]))
+        0 if one.group in inside else max(on_the_wire(one.first.kind, one.first.size, len(one.members)))
         for one in matched.exchanges
     ]
     periods, duties = [], []

@@ -73,6 +73,17 @@ def overlapping(first: str = "g1@-1", second: str = "g0@-1") -> dict[str, Any]:
     }  # fmt: skip
 
 
+def unequal() -> dict[str, Any]:
+    """Data parallel among two ranks, and among three: those have more to send, and are slower."""
+    return {
+        "version": 2, "name": "unequal", "native_rate": "10gbit", "groups": {"dp": [[0, 1], [2, 3, 4]]},
+        "operations": [
+            {"id": "forward", "kind": "compute", "duration": "1ms"},
+            {"id": "gradients", "kind": "all_reduce", "group": "dp", "bytes": 1_000_000, "after": ["forward"]},
+        ],
+    }  # fmt: skip
+
+
 def rails(ranks: int = 4, gradient: int = 4_000_000) -> dict[str, Any]:
     """Two servers of so many ranks, tensor parallel inside; each rank averages its gradients with one of the other server."""
     return {

@@ -28,6 +28,7 @@ from tests.support.group_traces import (
     overlapping,
     pipeline,
     rails,
+    unequal,
 )
 
 ITERATIONS = 8
@@ -128,6 +129,17 @@ def of_experts() -> dict[tuple[int, int], int]:
 
 def test_a_mixture_of_experts(tmp_path: Path) -> None:
     check(run(tmp_path, experts()), of_experts())
+
+
+def test_groups_of_unequal_size(tmp_path: Path) -> None:
+    """Two ranks go on at their own pace until the three others have their iterations."""
+    two, three = dict.fromkeys(((0, 1), (1, 0)), 1_000_000), dict.fromkeys(((2, 3), (3, 4), (4, 2)), 1_333_333)
+    result = run(tmp_path, unequal())
+    assert on_the_wire(result).keys() == two.keys() | three.keys()
+    assert not jobs.other_bytes(runs.case(result))
+    iterations = result.table("iterations.csv")
+    for (rank, _), size in (two | three).items():
+        assert iterations[iterations["worker"] == rank]["bytes"].to_numpy() == pytest.approx(size, abs=1)
 
 
 def test_iterations_that_overlap(tmp_path: Path) -> None:

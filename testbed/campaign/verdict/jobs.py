@@ -79,7 +79,9 @@ def _misdirected(job: JobPlan, case: Case) -> int:
         own = iterations[iterations["worker"] == pair[0]]
         ended, begun = int((own["end_s"] <= t_s).sum()), int((own["start_s"] <= t_s).sum())
         size = expected.get(pair, 0)
-        more = int(ended == len(own))  # a worker goes on until the run ends
+        more = 0
+        if ended == len(own):  # a worker goes on until the slowest one of the run has its iterations
+            more = 1 + int((t_s - own["end_s"].max()) / (own["end_s"] - own["start_s"]).min())
         wrong += not size * (ended - 1 - job.overlaps) <= carried <= size * (begun + more) + connections
     return wrong
 

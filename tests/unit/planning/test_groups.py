@@ -28,6 +28,7 @@ from tests.support.group_traces import (
     overlapping,
     pipeline,
     rails,
+    unequal,
 )
 
 WIRE_S = 8 / payload_share(1500) / 500e6  # of a byte
@@ -89,6 +90,16 @@ def test_a_pipeline_as_flows_takes_what_it_must(tmp_path: Path, channels: int) -
     assert lasted.to_numpy() == pytest.approx(one.jobs[0].ideal_s, rel=0.06)
     last = result.table("flows.csv").sort_values("t_s").groupby(["worker", "flow"]).last()
     assert len(last) == 16 * channels
+
+
+def test_a_group_whose_lists_have_unequal_lengths(tmp_path: Path) -> None:
+    one = made(tmp_path, unequal(), iterations=3)
+    (job,) = one.jobs
+    assert job.bytes_per_worker == pytest.approx([1_000_000] * 2 + [4 / 3 * 1_000_000] * 3, abs=1)
+    assert job.ideal_s == pytest.approx(1e-3 + 4 / 3 * 1_000_000 * WIRE_S, rel=1e-4)
+    iterations = computed(one).table("iterations.csv")
+    lasted = (iterations["end_s"] - iterations["start_s"]).groupby(iterations["worker"]).max()
+    assert lasted.max() == pytest.approx(job.ideal_s, rel=1e-4)
 
 
 def test_the_ideal_of_ranks_that_go_on_by_themselves(tmp_path: Path) -> None:

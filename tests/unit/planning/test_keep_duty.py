@@ -9,7 +9,7 @@ import pytest
 from testbed import spec
 from testbed.core.runs.plan import Plan
 from testbed.planning.plan import planned
-from tests.support.group_traces import experts
+from tests.support.group_traces import experts, unequal
 
 
 def plan(**fields: Any) -> Plan:
@@ -52,3 +52,11 @@ def test_a_trace_without_a_native_rate_says_that_it_keeps_its_bytes(tmp_path: Pa
     path.write_text(json.dumps(experts()))
     free = {"trace": str(path), "topo": "star", "rate": "500mbit"}
     assert len(plan(**free, keep_duty=True).notes) == 1 and plan(**free).notes == ()
+
+
+def test_the_note_is_of_the_rank_that_communicates_for_longest(tmp_path: Path) -> None:
+    """1.33 MB at 500 Mbit/s, in frames of 9000 bytes; the other group has an exchange of its own."""
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(unequal()))
+    (note,) = plan(trace=str(path), topo="star", rate="500mbit").notes
+    assert "communicates for 21.5 ms and computes for 1 ms" in note

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from testbed.core.units import Duration, Size
-from testbed.traces import import_table
+from testbed.traces import import_table, trace
+from testbed.traces.importing import Imported
 from testbed.traces.trace import Operation, TraceError
-from tests.support.profiles import (
-    imported,
-)
+from tests.support.group_traces import unequal
+from tests.support.profiles import imported
 
 
 def table(folder: Path, text: str) -> Path:
@@ -69,6 +70,14 @@ def test_a_table_that_makes_no_sense(tmp_path: Path, text: str, says: str | None
     with pytest.raises(TraceError) as error:
         imported(path)
     assert says in str(error.value) and str(path) in str(error.value)
+
+
+@pytest.mark.parametrize(("rank", "sent"), [(0, "1 MB out"), (3, "1.33333 MB out")])
+def test_bytes_are_those_of_the_ranks_own_list(tmp_path: Path, rank: int, sent: str) -> None:
+    path = tmp_path / "unequal.json"
+    path.write_text(json.dumps(unequal()))
+    rows = list(import_table.lines(Imported(trace.load(str(path)), (), rank, 0.0)))
+    assert sent in next(row for row in rows if row.strip().startswith("bytes"))
 
 
 def test_the_period_counts_what_crosses_the_network() -> None:
