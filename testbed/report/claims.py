@@ -38,11 +38,15 @@ class Measure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ``value`` is a column or an expression of columns, of the ``rows`` that a query selects, in each of the ``cases`` (columns whose
     values tell cases apart). With ``numerator`` and ``denominator`` (queries) it is the ratio of both, paired by ``per``; of several
     systems in one of them (column ``fastest``) the one with the least value counts, and ``each`` tells cases of the denominator apart.
+    ``by_arm``: of the column ``arm`` only the base and the claim's own arm count; the arm placebo is graded as well, as the control.
+    ``learning``: in place of ``rows``, the same with the iterations in which MLTCP still learns.
     """
 
     value: str
     table: str = ""  # the figure's own
     rows: str = ""
+    by_arm: bool = False
+    learning: str = ""
     cases: tuple[str, ...] = ()
     numerator: str = ""
     denominator: str = ""

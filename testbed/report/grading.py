@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf, log
+from math import ceil, inf, log
 from typing import Literal
 
+import msgspec
+
+from testbed.models.statistics import proportion
 from testbed.report.claims import FEWEST_SEEDS, Claim
 
 Verdict = Literal["reproduced", "partly", "no difference", "not reproduced", "undecided", "not measured"]
@@ -25,6 +28,7 @@ MARKS = {
 ALIKE = 0.02  # a ratio that is surely within 2 % of 1 is no difference
 FULL, HALF = 0.9, 0.5  # of the logarithm of the claimed ratio
 MOST = 0.95  # of the runs: fewer contradict "every"
+MANY = 1000  # more runs than anybody makes
 Side = Literal["inside", "outside", "both"]
 
 
@@ -40,6 +44,13 @@ class Case:
     iterations: int = 0  # behind a 99th percentile
     like: tuple[object, ...] = ()  # cases with the same are one
 
+    @property
+    def text(self) -> str:
+        """``1.48 (1.44 to 1.53)``."""
+        return f"{self.value:.3g}" + (
+            "" if self.low is None or self.high is None else f" ({self.low:.3g} to {self.high:.3g})"
+        )
+
 
 @dataclass(frozen=True)
 class Graded:
@@ -52,6 +63,15 @@ class Graded:
     independent: int
     holds: int  # in how many cases
     why: str  # a verdict is undecided
+    control: Graded | None = None  # the same, of MLTCP with F = 1
+    learning: Case | None = None  # the case that stands for it, with the iterations in which MLTCP still learns
+
+    @property
+    def held_against(self) -> str:
+        """The control, and what came of it where it is an arm of the same experiment."""
+        if self.control is None or self.control.case is None:
+            return self.claim.control
+        return f"{self.claim.control}: {self.control.case.text}, {self.control.verdict}"
 
     @property
     def criterion(self) -> str:
@@ -59,8 +79,10 @@ class Graded:
         needed = (f"; {self.claim.needs} {_repeats(self.claim)} or more" if self.claim.needs else "") + (
             f", {self.claim.iterations:,} iterations or more" if self.claim.iterations else ""
         )
-        return f"{_CRITERIA[self.claim.kind].format(bound=self.claim.bound)}{needed}" + (
-            f". Undecided: {self.why}" if self.why else ""
+        return (
+            f"{_CRITERIA[self.claim.kind].format(bound=self.claim.bound)}{needed}"
+            + (f". All iterations, learning included: {self.learning.text}" if self.learning else "")
+            + (f". Undecided: {self.why}" if self.why else "")
         )
 
 
@@ -72,8 +94,11 @@ _CRITERIA = {
 }
 
 
-def grade(claim: Claim, cases: Sequence[Case], base: Sequence[Case] = ()) -> Graded:
-    """The verdict; ``base``: the same cases under the base, which may do as well."""
+def grade(
+    claim: Claim, cases: Sequence[Case], base: Sequence[Case] = (), control: Sequence[Case] = (), learning: Sequence[Case] = (),
+) -> Graded:  # fmt: skip
+    """The verdict. ``base``: the same cases under the base, which may do as well. ``control``: under MLTCP with F = 1, where it has to fail.
+    ``learning``: with the iterations in which MLTCP still learns."""
     independent = len({case.like or (case.name, case.value) for case in cases})
     enough = [case for case in cases if _is_enough(claim, case)]
     if not cases:
@@ -81,33 +106,100 @@ def grade(claim: Claim, cases: Sequence[Case], base: Sequence[Case] = ()) -> Gra
     judge = _magnitude if claim.kind == "magnitude" else _existence if claim.kind == "existence" else _universal
     verdict, case = judge(claim, enough or cases, all_there=len(enough) == len(cases))
     holds = sum(_side(claim, each) == "inside" for each in cases)
+    most = judge(claim, cases, all_there=True)[1]
     why = ""
+    against = grade(msgspec.structs.replace(claim, open=""), control) if control else None
     if verdict == "reproduced" and base and judge(claim, base, all_there=True)[0] == "reproduced":
         verdict = "no difference"
     if claim.open:
         verdict, why = "undecided", claim.open
-    elif verdict == "undecided" or not enough:
-        verdict, why = "undecided", _missing(claim, cases, enough)
-        case = judge(claim, cases, all_there=True)[1]
-    return Graded(claim, verdict, case, len(cases), independent, holds, why)
+    elif (
+        verdict == "undecided"
+        or not enough
+        or (claim.kind == "magnitude" and most not in enough and verdict != "reproduced")
+    ):
+        verdict, why, case = "undecided", _missing(claim, cases, enough, most), most
+    elif verdict in ("reproduced", "partly") and against and against.verdict in ("reproduced", "partly"):
+        verdict, why = "undecided", "MLTCP with F = 1 does so, too"
+    found = next((one for one in learning if one.name == case.name), None)
+    return Graded(claim, verdict, case, len(cases), independent, holds, why, against, found)
 
 
 def _is_enough(claim: Claim, case: Case) -> bool:
     return case.seeds >= claim.needs and case.low is not None and case.iterations >= claim.iterations
 
 
+def _missing(claim: Claim, cases: Sequence[Case], enough: Sequence[Case], stands: Case) -> str:
+    """Why a claim is undecided, and how many more runs of each system it would take."""
+    lacking = [case for case in cases if case not in enough]
+    if not lacking:
+        some = (
+            [stands]
+            if claim.kind in ("magnitude", "existence")
+            else [one for one in cases if _side(claim, one) == "both"]
+        )
+        more = _together(claim, [_until_apart(claim, case) for case in some or [stands]])
+        few = f"more than {MANY:,} {_runs(claim, 2)}" if more > MANY else f"about {more:,} more {_runs(claim, more)}"
+        return f"the interval lies on both sides of a boundary; if the numbers stay, it takes {few}"
+    fewest = min(lacking, key=lambda case: (case.seeds, case.iterations))
+    has = (
+        f"{fewest.seeds} of {claim.needs} {_repeats(claim)}"
+        if fewest.seeds < claim.needs
+        else f"{fewest.iterations:,} of {claim.iterations:,} iterations"
+        if fewest.iterations < claim.iterations
+        else "no interval"
+    )
+    where = f"{len(lacking)} of {len(cases)} cases have " if len(cases) > 1 else ""
+    more = _together(claim, [_until_enough(claim, case) for case in lacking])
+    return f"{where}{has}; it takes {more:,} more {_runs(claim, more)}"
+
+
+def _together(claim: Claim, runs: Sequence[int]) -> int:
+    """Every case has runs of its own; a list of jobs serves them all."""
+    return max(runs) if claim.needs > FEWEST_SEEDS else sum(runs)
+
+
+def _runs(claim: Claim, count: int) -> str:
+    what = "drawn job list" if claim.needs > FEWEST_SEEDS else "run"
+    return what + ("" if count == 1 else "s") + ("" if claim.needs > FEWEST_SEEDS else " of each system")
+
+
 def _repeats(claim: Claim) -> str:
     return "drawn job lists" if claim.needs > FEWEST_SEEDS else "seeds"
 
 
-def _missing(claim: Claim, cases: Sequence[Case], enough: Sequence[Case]) -> str:
-    few = min(case.seeds for case in cases)
-    if few < claim.needs:
-        few_of = f"{few} of {claim.needs} {_repeats(claim)}"
-        return f"{len(cases) - len(enough)} of {len(cases)} cases have {few_of}" if len(cases) > 1 else few_of
-    if len(enough) < len(cases):
-        return "no interval, or too few iterations"
-    return "the interval lies on both sides of a boundary"
+def _until_enough(claim: Claim, case: Case) -> int:
+    """Seeds until a case has enough of them, enough iterations, and an interval."""
+    iterations = ceil(claim.iterations * case.seeds / case.iterations) - case.seeds if case.iterations else 0
+    return max(1, claim.needs - case.seeds, iterations)
+
+
+def _until_apart(claim: Claim, case: Case) -> int:
+    """Seeds until an interval that shrinks with their root leaves the boundary that it covers, if its value stays."""
+    assert case.low is not None and case.high is not None
+    if claim.measure.average == "every":
+        return next((more for more in range(1, MANY) if _proportion(case.value, case.seeds + more) < MOST), MANY + 1)
+    scale = log if claim.measure.average == "geometric" and min(case.value, case.low) > 0 else float
+    found = 0
+    for edge in _edges(claim):
+        if case.low <= edge <= case.high:
+            away, end = abs(scale(edge) - scale(case.value)), case.low if edge < case.value else case.high
+            needed = case.seeds * ((scale(end) - scale(case.value)) / away) ** 2 if away else inf
+            found = max(found, ceil(min(needed, MANY + 1 + case.seeds)) - case.seeds, 1)
+    return found
+
+
+def _proportion(value: float, runs: int) -> float:
+    """The upper end of a proportion's interval."""
+    found = proportion(round(value * runs), runs).interval
+    return 1.0 if found is None else found[1]
+
+
+def _edges(claim: Claim) -> list[float]:
+    """Where verdicts change."""
+    if claim.claimed is not None:
+        return [claim.claimed**HALF]
+    return [edge for edge in (claim.above, claim.below, claim.at_least, claim.at_most) if edge is not None]
 
 
 def reach(claim: Claim, ratio: float) -> float:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from math import isfinite
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -17,6 +18,7 @@ from testbed.report import drawing
 from testbed.report.claims import Claim, Measure
 from testbed.report.grading import Case
 
+Of = Literal["claim", "base", "control", "learning"]
 VALUE = "_value"  # a column of its own
 SUMMARY = ("low", "high", "seeds")  # columns of a table that has a row a case, not a row a seed
 
@@ -25,15 +27,20 @@ class MeasureError(LoadError):
     """A table does not have what a claim asks of it."""
 
 
-def of_claim(claim: Claim, tables: Mapping[str, Path], *, base: bool = False) -> list[Case]:
-    """The cases of a claim, or of its base; none if there is no table of it. Raises `MeasureError`."""
+def of_claim(claim: Claim, tables: Mapping[str, Path], *, of: Of = "claim") -> list[Case]:
+    """The cases of a claim, or of what it is held against; none if there is no table of it. Raises `MeasureError`.
+
+    ``control``: of the arm placebo; ``learning``: with the iterations in which MLTCP still learns.
+    """
     place = tables.get(claim.measure.table or claim.figure)
     if place is None:
         return []
     table = pd.read_csv(place)
     measure = claim.measure
     try:
-        rows = _where(table, claim.base if base else measure.rows)
+        rows = _where(table, {"base": claim.base, "learning": measure.learning}.get(of, measure.rows))
+        if measure.by_arm:
+            rows = rows[rows["arm"].isin(["base", "placebo" if of == "control" else claim.arm])]
         rows = rows.assign(_value=_values(rows, measure.value))
         return [case for case in _cases(rows, measure) if isfinite(case.value) or case.value > 0]
     except Exception as error:

@@ -38,11 +38,13 @@ def of_chapters(claims: Iterable[Claim], chapters: Mapping[str, Chapter], here: 
         tables = chapter.tables(here) if chapter is not None and chapter.drawn else {}
         try:
             cases = measures.of_claim(claim, tables)
-            base = measures.of_claim(claim, tables, base=True) if claim.base else []
+            base = measures.of_claim(claim, tables, of="base") if claim.base else []
+            control = measures.of_claim(claim, tables, of="control") if claim.measure.by_arm else []
+            learning = measures.of_claim(claim, tables, of="learning") if claim.measure.learning else []
         except measures.MeasureError as error:
             problems.append(str(error))
-            cases, base = [], []
-        found.append(grade(claim, cases, base))
+            cases, base, control, learning = [], [], [], []
+        found.append(grade(claim, cases, base, control, learning))
     return found, problems
 
 
@@ -56,7 +58,7 @@ def _row(one: Graded) -> tuple[object, ...]:
     value, low, high, seeds = (None, None, None, 0) if case is None else (case.value, case.low, case.high, case.seeds)
     return (
         claim.id, claim.paper, claim.source, claim.kind, claim.sentence, claim.figure, claim.arm, claim.bound, value, low, high, seeds,
-        one.independent, one.verdict, one.criterion, claim.control,
+        one.independent, one.verdict, one.criterion, one.held_against,
     )  # fmt: skip
 
 
@@ -73,12 +75,13 @@ def by_paper(graded: Sequence[Graded]) -> dict[str, list[Graded]]:
 
 
 def judged(content: Content, graded: Sequence[Graded]) -> dict[str, dict[str, list[Judged]]]:
-    """By paper and abstract: its sentences, in order."""
+    """By paper and abstract: its sentences, in order. Claims of ours stand beside those of the paper, which judge."""
     by_id = {one.claim.id: one for one in graded}
     found: dict[str, dict[str, list[Judged]]] = {}
     for sentence in content.sentence:
         claims = tuple(by_id[id] for id in sentence.claims if id in by_id)
-        verdict = together([one.verdict for one in claims]) if claims else None
+        theirs = [one.verdict for one in claims if one.claim.paper == sentence.paper]
+        verdict = together(theirs) if theirs else None
         found.setdefault(sentence.paper, {}).setdefault(sentence.abstract, []).append(Judged(sentence, verdict, claims))
     return found
 

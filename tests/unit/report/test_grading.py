@@ -120,3 +120,49 @@ def test_a_percentile_of_few_iterations_decides_nothing() -> None:
 def test_identical_cases_count_once() -> None:
     cases = [case(1.1, 1.2, 1.3, like=(1.2,)), case(1.1, 1.2, 1.3, like=(1.2,)), case(1.1, 1.2, 1.4, like=(1.3,))]
     assert grade(claim("universal", above=1.0), cases).independent == 2
+
+
+@pytest.mark.parametrize(
+    ("asked", "cases", "why"),
+    [
+        (claim("bound", above=1.0), [case(1.1, 1.2, 1.3, seeds=3)], "3 of 5 seeds; it takes 2 more runs of each system"),
+        (
+            claim("universal", above=1.0),
+            [case(1.1, 1.2, 1.3, seeds=4), case(1.1, 1.2, 1.3, seeds=1), case(1.1, 1.2, 1.3)],
+            "2 of 3 cases have 1 of 5 seeds; it takes 5 more runs of each system",
+        ),
+        (
+            claim("magnitude", claimed=4.0, iterations=1000),
+            [case(1.9, 2.0, 2.1, iterations=160)],
+            "160 of 1,000 iterations; it takes 27 more runs of each system",
+        ),
+        (claim("bound", below=1.0, needs=20), [case(0.8, 0.9, 0.95, seeds=10)], "10 of 20 drawn job lists; it takes 10 more drawn job lists"),
+        (
+            claim("bound", "mean", above=1.0),
+            [case(0.9, 1.1, 1.3)],  # twice as far from the boundary as its value is: four times as many seeds
+            "the interval lies on both sides of a boundary; if the numbers stay, it takes about 15 more runs of each system",
+        ),
+    ],
+)  # fmt: skip
+def test_an_undecided_claim_says_how_many_more_runs_it_takes(asked: Claim, cases: list[Case], why: str) -> None:
+    found = grade(asked, cases)
+    assert found.verdict == "undecided" and found.why == why and found.criterion.endswith(f"Undecided: {why}")
+
+
+def test_a_magnitude_is_not_refused_while_the_case_that_reaches_most_has_too_few_iterations() -> None:
+    few, many = case(2.4, 2.5, 2.6, iterations=160), case(0.9, 0.93, 0.95, iterations=1000)
+    found = grade(claim("magnitude", claimed=4.0, iterations=1000), [few, many])
+    assert (found.verdict, found.case) == ("undecided", few)
+    assert grade(claim("magnitude", claimed=4.0, iterations=1000), [many]).verdict == "not reproduced"
+
+
+def test_what_its_control_does_as_well_is_undecided() -> None:
+    asked, good, bad = claim("bound", above=1.0), case(1.1, 1.2, 1.3), case(0.98, 1.0, 1.02)
+    found = grade(asked, [good], control=[bad])
+    assert found.verdict == "reproduced" and found.held_against.endswith("1 (0.98 to 1.02), undecided")
+    assert grade(asked, [good], control=[good]).verdict == "undecided"
+
+
+def test_the_learning_phase_stands_next_to_the_steady_state() -> None:
+    found = grade(claim("bound", above=1.0), [case(1.1, 1.2, 1.3)], learning=[case(1.0, 1.1, 1.2)])
+    assert "learning included: 1.1 (1 to 1.2)" in found.criterion

@@ -75,3 +75,12 @@ def test_nothing_is_measured_without_a_table_and_a_wrong_one_is_named(tmp_path: 
     assert of_claim(claim, {}) == []
     with pytest.raises(MeasureError, match=r"x: x\.csv"):
         measured(tmp_path, ROWS, value="no_such_column")
+
+
+def test_an_arm_is_measured_beside_its_placebo(tmp_path: Path) -> None:
+    gains = {"paper": 1.5, "recommended": 1.4, "placebo": 1.0}
+    table = pd.DataFrame([{"arm": arm, "seed": seed, "x": x} for arm, x in gains.items() for seed in (1, 2, 3)])
+    table.to_csv(tmp_path / "x.csv", index=False)
+    claim = Claim("x", "ours", "", "ours", "bound", "x", Measure("x", by_arm=True), arm="paper")
+    values = [of_claim(claim, {"x": tmp_path / "x.csv"}, of=of)[0].value for of in ("claim", "control")]
+    assert values == pytest.approx([1.5, 1.0])
