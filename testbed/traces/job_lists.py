@@ -6,11 +6,12 @@ A format is a module with
     what it is, in a few words;
 ``recognises(head, path) -> bool``
     from the first kilobytes, as text;
-``read(text, path, omitted) -> list[Logged] | list[Request]``
+``read(text, path, omitted) -> list[Logged] | list[Request | Replayed]``
     raises `RequestError` for a text that is no such list. A log's bad row goes to ``omitted`` with its reason; the other rows are kept.
 
 A `Logged` job says when it came, on how many GPUs, and how long it took; logs do not tell what it computed and sent. Iterations
-and gradient are then drawn from the library of traces by the seed (`filled`), and the output says so. A log's times do not depend on
+and gradient are then drawn from the library of traces by the seed (`filled`), and the output says so. Bytes are those of the traces at any
+rate, unless jobs are to keep their duty. A log's times do not depend on
 the time zone of this machine: each format names the zone of its own.
 """
 
@@ -26,9 +27,11 @@ from testbed import registry
 from testbed.core.errors import RequestError, within
 from testbed.core.input_files import read_text
 from testbed.core.placing import Request
-from testbed.core.text import shown
+from testbed.core.text import decimal, shown
+from testbed.core.units import Rate
 from testbed.traces import trace
 from testbed.traces.rows import Omission, Omissions, RowError
+from testbed.traces.wire_bytes import usual_bytes
 
 MOST_BYTES = 500 * 10**6
 HEAD = 4096
@@ -42,6 +45,15 @@ class Logged:
     arrival_s: float
     gpus: int
     took_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """A job that replays a trace, with the trace's own bytes."""
+
+    request: Request
+    trace: str  # its name
+    native_rate: Rate | None
 
 
 @dataclass(frozen=True)
@@ -77,7 +89,7 @@ class Format(Protocol):
 
     def recognises(self, head: str, path: Path) -> bool: ...
 
-    def read(self, text: str, path: Path, omitted: Omissions) -> list[Logged] | list[Request]: ...
+    def read(self, text: str, path: Path, omitted: Omissions) -> list[Logged] | list[Request | Replayed]: ...
 
 
 def formats() -> list[Format]:
@@ -86,8 +98,11 @@ def formats() -> list[Format]:
     return [cast(Format, registry.find(kind, name)) for name in (*registry.names(kind), *registry.installed(kind))]
 
 
-def read(path: Path, rate_bps: int, seed: int, format: str | None = None) -> JobList:
-    """The jobs of a file, numbered as they come; raises `RequestError`. ``format``: a name, or a file of the user."""
+def read(path: Path, rate_bps: int, seed: int, format: str | None = None, *, keep_duty: bool = False) -> JobList:
+    """The jobs of a file, numbered as they come; raises `RequestError`. ``format``: a name, or a file of the user.
+
+    ``keep_duty``: bytes of traces are multiplied by ``rate_bps`` ÷ the native rate.
+    """
     text = read_text(path, MOST_BYTES)
     if format is not None:
         chosen: Format | None = cast(Format, registry.find(registry.JOB_LIST, format))
@@ -107,11 +122,33 @@ def read(path: Path, rate_bps: int, seed: int, format: str | None = None) -> Job
                 for one in omitted.by_reason()[:1]
             )
             raise RequestError(f"no row of it is a job to schedule; {omitted.rows} rows are left out.{first}")
-    jobs, assumed = [one for one in found if isinstance(one, Logged)], tuple(omitted.assumed)
-    if not jobs:
-        return JobList(tuple(one for one in found if isinstance(one, Request)), assumed=assumed)
-    drawn = f"iterations, gradient and computing drawn from {', '.join(MODELS)}"
-    return JobList(tuple(filled(jobs, rate_bps, seed)), drawn, omitted.by_reason(), assumed)
+    jobs = [one for one in found if isinstance(one, Logged)]
+    drawn = f"iterations, gradient and computing drawn from {', '.join(MODELS)}" if jobs else ""
+    listed = filled(jobs, seed) if jobs else [one for one in found if not isinstance(one, Logged)]
+    rate = Rate(rate_bps)
+    requests = tuple(
+        _at_rate(one, rate, omitted, keep_duty=keep_duty) if isinstance(one, Replayed) else one for one in listed
+    )
+    return JobList(requests, drawn, omitted.by_reason() if jobs else (), tuple(omitted.assumed))
+
+
+def _at_rate(one: Replayed, rate: Rate, omitted: Omissions, *, keep_duty: bool) -> Request:
+    """The job on links of ``rate``, and what is assumed of its bytes."""
+    request, native = one.request, one.native_rate
+    if native is None:
+        if keep_duty:
+            omitted.assume(f"bytes of {one.trace} are not scaled: it has no native rate, which --keep-duty needs")
+        return request
+    factor = f"{decimal(rate / native, 4)} ({rate} ÷ its native rate, {native})"
+    if keep_duty:
+        omitted.assume(f"bytes of {one.trace} are scaled by {factor}: --keep-duty")
+        return replace(request, gradient_bytes=round(request.gradient_bytes * rate / native))
+    exchange_s = usual_bytes("all_reduce", request.gradient_bytes, request.gpus) * 8 / rate
+    if native > rate and exchange_s > request.compute_s:
+        omitted.assume(
+            f"bytes of {one.trace} are those of {native}: among servers it communicates for longer than it computes. --keep-duty scales them by {factor}"
+        )
+    return request
 
 
 def logged(entries: Iterable[tuple[str, Any]], job: Callable[[Any], Logged], omitted: Omissions) -> list[Logged]:
@@ -127,20 +164,21 @@ def logged(entries: Iterable[tuple[str, Any]], job: Callable[[Any], Logged], omi
     return found
 
 
-def filled(logged: Sequence[Logged], rate_bps: int, seed: int) -> list[Request]:
+def filled(logged: Sequence[Logged], seed: int) -> list[Replayed]:
     """Jobs with the iterations and the gradient of a model that is drawn; the first arrives at 0.
 
     Iterations are as many as computing alone fits into the time that the job took, one at least.
     """
     draw = random.Random(f"joblist {seed}")
-    models = [trace.load(name).scaled(rate_bps) for name in MODELS]
+    models = [trace.load(name) for name in MODELS]
     first = min(one.arrival_s for one in logged)
     requests = []
     for number, job in enumerate(sorted(logged, key=lambda job: job.arrival_s)):
         model = draw.choice(models)
         iterations = max(1, round(job.took_s / model.compute_s))
         arrival_s = job.arrival_s - first
-        requests.append(Request(number, job.gpus, iterations, model.bytes_per_iteration, model.compute_s, arrival_s))
+        request = Request(number, job.gpus, iterations, model.bytes_per_iteration, model.compute_s, arrival_s)
+        requests.append(Replayed(request, model.name, model.native_rate))
     return requests
 
 

@@ -20,6 +20,7 @@ from testbed.core.units import Share
 from testbed.planning.trace_demand import Demand, demand
 from testbed.traces import devices, model_jobs, rows
 from testbed.traces import trace as traces
+from testbed.traces.job_lists import Replayed
 from testbed.traces.rows import Omissions, RowError
 
 TITLE = "our own table (CSV or TOML: job, gpus, iterations, gradient_bytes and compute_s, or trace; arrival_s)"
@@ -48,17 +49,17 @@ def recognises(head: str, path: Path) -> bool:
     return path.suffix == ".toml" or "gradient_bytes" in names or (TRACE in names and "iterations" in names)
 
 
-def read(text: str, path: Path, omitted: Omissions) -> list[Request]:
+def read(text: str, path: Path, omitted: Omissions) -> list[Request | Replayed]:
     """Row by row; ``arrival_s`` may be missing. Raises `RequestError` that names the bad rows."""
-    requests: dict[int, Request] = {}
+    requests: dict[int, Request | Replayed] = {}
     bad = []
     demands = _Demands(path.parent, omitted)
     for where, row in _toml(text) if path.suffix == ".toml" else _csv(text):
         try:
-            request = _request(row, demands)
+            request, trace = _request(row, demands)
             if request.job in requests:
                 raise RowError("another row has the same job number", request.job)
-            requests[request.job] = request
+            requests[request.job] = request if trace is None else Replayed(request, trace.name, trace.native_rate)
         except RowError as error:
             bad.append(f"{where}: {error}")
     if bad:
@@ -76,9 +77,9 @@ class _Demands:
     def __init__(self, folder: Path, omitted: Omissions) -> None:
         self._folder = folder
         self._omitted = omitted
-        self._found: dict[tuple[str, int | None], Demand | str] = {}  # text: why there is none
+        self._found: dict[tuple[str, int | None], tuple[Demand, traces.Trace] | str] = {}  # text: why there is none
 
-    def of(self, line: str, gpus: int | None) -> Demand:
+    def of(self, line: str, gpus: int | None) -> tuple[Demand, traces.Trace]:
         """Raises `RowError`."""
         if (line, gpus) not in self._found:
             try:
@@ -90,7 +91,7 @@ class _Demands:
             raise RowError(found)
         return found
 
-    def _demand(self, line: str, gpus: int | None) -> Demand:
+    def _demand(self, line: str, gpus: int | None) -> tuple[Demand, traces.Trace]:
         trace = _trace(line, self._folder)
         found = demand(trace, gpus)
         self._omitted.assume(OVERLAP)
@@ -98,7 +99,7 @@ class _Demands:
             self._omitted.assume(
                 f"{trace.name} was recorded with {trace.ranks} ranks, and a job replays it with {found.gpus}"
             )
-        return found
+        return found, trace
 
 
 def _trace(line: str, folder: Path) -> traces.Trace:
@@ -136,7 +137,8 @@ def _toml(text: str) -> Iterator[tuple[str, Any]]:
         yield f"job {number}", row
 
 
-def _request(row: Any, demands: _Demands) -> Request:
+def _request(row: Any, demands: _Demands) -> tuple[Request, traces.Trace | None]:
+    """The job, and the trace that it replays."""
     if isinstance(row, RowError):
         raise row
     if not isinstance(row, dict):
@@ -156,12 +158,16 @@ def _request(row: Any, demands: _Demands) -> Request:
         raise RowError(f"no {missing[0]}")
     counts = {name: rows.count(given[name], name, low, high) for name, (low, high) in COUNTS.items() if name in given}
     compute_s, arrival_s = (rows.number(given.get(name, 0.0), name, 0, MOST) for name in TIMES)
+    trace = None
     if line is not None:
         if not isinstance(line, str):
             raise RowError(f"{TRACE} is no text", line)
-        found = demands.of(line, counts.get("gpus"))
+        found, trace = demands.of(line, counts.get("gpus"))
         if found.gpus > rows.MOST_GPUS:
             raise RowError(f"{TRACE} has more than {rows.MOST_GPUS} ranks", found.gpus)
         counts |= {"gpus": found.gpus, "gradient_bytes": found.gradient_bytes}
         compute_s = found.compute_s
-    return Request(counts["job"], counts["gpus"], counts["iterations"], counts["gradient_bytes"], compute_s, arrival_s)
+    request = Request(
+        counts["job"], counts["gpus"], counts["iterations"], counts["gradient_bytes"], compute_s, arrival_s
+    )
+    return request, trace

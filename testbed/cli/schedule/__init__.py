@@ -50,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format", metavar="NAME|./mine.py", help="format of the job list (default: recognised by its contents)"
     )
+    flags.add(parser, "keep_duty")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="what is drawn follows from it (1)")
     parser.add_argument(
         "--scheduler", "--place", nargs="+", action="extend", metavar="NAME",
@@ -123,7 +124,7 @@ def run(parsed: argparse.Namespace) -> int:
     sizes = _sizes(parsed.servers, parsed.gpus, parsed.seed)
     if not 0 <= parsed.seed <= 2**31:
         raise RequestError(f"--seed: {parsed.seed} is not between 0 and 2147483648")
-    found = job_lists.read(Path(parsed.jobs), rate, parsed.seed, parsed.format)
+    found = job_lists.read(Path(parsed.jobs), rate, parsed.seed, parsed.format, keep_duty=bool(parsed.keep_duty))
     with within(parsed.jobs):
         found = found.fitting(sum(sizes))
     requests = list(found.requests)

@@ -84,11 +84,29 @@ def test_a_row_of_a_list_names_a_trace(tmp_path: Path) -> None:
     assert found.requests[1].gpus == 8 and found.requests[1].arrival_s == 1
     assert found.requests[2] == Request(2, 2, 10, 1_000_000, 1.0, 0)  # 395.76 of 989.4 Tflop/s
     assert found.assumed and not found.synthetic
+    assert job_lists.read(tmp_path / "jobs.csv", 10**9, 1).requests == found.requests
     toml = tmp_path / "jobs.toml"
     toml.write_text('[[job]]\njob = 0\ngpus = 4\niterations = 100\ntrace = "resnet50"\n')
     assert job_lists.read(toml, 10**10, 1).requests == found.requests[:1]
     mixed = read("job,gpus,iterations,trace,gradient_bytes,compute_s\n0,4,9,resnet50,,\n1,2,9,,1000,0.5\n", tmp_path)
     assert mixed.requests[1] == Request(1, 2, 9, 1000, 0.5, 0)
+
+
+@pytest.mark.parametrize("name", ["jobs.csv", "philly.json"])
+def test_bytes_are_scaled_only_if_jobs_keep_their_duty(name: str, tmp_path: Path) -> None:
+    """Of a table's trace and of the models that a log's jobs are drawn from: all have a native rate above 1 Gbit/s."""
+    (tmp_path / "jobs.csv").write_text("job,gpus,iterations,trace\n0,4,9,gpt2\n")
+    path = tmp_path / name if name == "jobs.csv" else ROOT / "tests" / "data" / "joblists" / name
+    fast, slow, kept, native = (
+        job_lists.read(path, rate, 1, keep_duty=duty)
+        for rate, duty in ((10**11, False), (10**9, False), (10**9, True), (5 * 10**10, True))
+    )
+    assert fast.requests == slow.requests != kept.requests
+    assert any("--keep-duty scales them" in text for text in slow.assumed)
+    assert not any("duty" in text for text in fast.assumed) and any("scaled by 0.02" in text for text in kept.assumed)
+    if name == "jobs.csv":
+        assert native.requests == slow.requests
+        assert kept.requests[0].gradient_bytes == round(slow.requests[0].gradient_bytes / 50)
 
 
 def test_a_row_of_a_list_names_a_model(tmp_path: Path) -> None:
