@@ -122,33 +122,55 @@ def read(path: Path, rate_bps: int, seed: int, format: str | None = None, *, kee
                 for one in omitted.by_reason()[:1]
             )
             raise RequestError(f"no row of it is a job to schedule; {omitted.rows} rows are left out.{first}")
-    jobs = [one for one in found if isinstance(one, Logged)]
-    drawn = f"iterations, gradient and computing drawn from {', '.join(MODELS)}" if jobs else ""
+    rate, jobs = Rate(rate_bps), [one for one in found if isinstance(one, Logged)]
     listed = filled(jobs, seed) if jobs else [one for one in found if not isinstance(one, Logged)]
-    rate = Rate(rate_bps)
-    requests = tuple(
-        _at_rate(one, rate, omitted, keep_duty=keep_duty) if isinstance(one, Replayed) else one for one in listed
-    )
-    return JobList(requests, drawn, omitted.by_reason() if jobs else (), tuple(omitted.assumed))
+    requests = tuple(_at_rate(one, rate, keep_duty=keep_duty) for one in listed)
+    if jobs:
+        return JobList(requests, _drawn(keep_duty=keep_duty), omitted.by_reason(), tuple(omitted.assumed))
+    for one in listed:
+        if isinstance(one, Replayed) and (said := _note(one, rate, keep_duty=keep_duty)):
+            omitted.assume(said)
+    return JobList(requests, assumed=tuple(omitted.assumed))
 
 
-def _at_rate(one: Replayed, rate: Rate, omitted: Omissions, *, keep_duty: bool) -> Request:
-    """The job on links of ``rate``, and what is assumed of its bytes."""
+def _drawn(*, keep_duty: bool) -> str:
+    """What of a log's jobs is drawn, and which bytes they have."""
+    native: dict[Rate | None, list[str]] = {}
+    for name in MODELS:
+        native.setdefault(trace.load(name).native_rate, []).append(name)
+    rates = " and ".join(f"{rate} ({', '.join(names)})" for rate, names in native.items())
+    bytes_ = "scaled by rate ÷ native rate" if keep_duty else "those at native rates (--keep-duty scales them)"
+    return f"iterations, gradient and computing drawn from {', '.join(MODELS)}; bytes are {bytes_}: {rates}"
+
+
+def _at_rate(one: Request | Replayed, rate: Rate, *, keep_duty: bool) -> Request:
+    if isinstance(one, Request):
+        return one
+    if not keep_duty or one.native_rate is None:
+        return one.request
+    return replace(one.request, gradient_bytes=round(one.request.gradient_bytes * rate / one.native_rate))
+
+
+def _note(one: Replayed, rate: Rate, *, keep_duty: bool) -> str | None:
+    """What is assumed of the bytes of a trace that a table names."""
     request, native = one.request, one.native_rate
     if native is None:
-        if keep_duty:
-            omitted.assume(f"bytes of {one.trace} are not scaled: it has no native rate, which --keep-duty needs")
-        return request
+        return (
+            f"bytes of {one.trace} are not scaled: it has no native rate, which --keep-duty needs"
+            if keep_duty
+            else None
+        )
     factor = f"{decimal(rate / native, 4)} ({rate} ÷ its native rate, {native})"
     if keep_duty:
-        omitted.assume(f"bytes of {one.trace} are scaled by {factor}: --keep-duty")
-        return replace(request, gradient_bytes=round(request.gradient_bytes * rate / native))
-    exchange_s = usual_bytes("all_reduce", request.gradient_bytes, request.gpus) * 8 / rate
-    if native > rate and exchange_s > request.compute_s:
-        omitted.assume(
-            f"bytes of {one.trace} are those of {native}: among servers it communicates for longer than it computes. --keep-duty scales them by {factor}"
-        )
-    return request
+        return f"bytes of {one.trace} are scaled by {factor}: --keep-duty"
+    if (
+        native <= rate
+        or usual_bytes("all_reduce", request.gradient_bytes, request.gpus) * 8 / rate <= request.compute_s
+    ):
+        return None
+    return (
+        f"{one.trace} communicates among servers for longer than it computes. --keep-duty scales its bytes by {factor}"
+    )
 
 
 def logged(entries: Iterable[tuple[str, Any]], job: Callable[[Any], Logged], omitted: Omissions) -> list[Logged]:
