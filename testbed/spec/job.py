@@ -326,6 +326,6 @@ def _check_groups(job: Job, trace: Trace) -> None:
         )
     if job.credit_bytes is not None:
         raise JobError(
-            f"{trace.name} has ranks that differ, or several groups, which go without credit. Leave it out",
+            f"credit orders the exchanges of one group by layer, and {trace.name} has ranks that differ, or several groups. Their exchanges go at once. Leave it out",
             where="credit_bytes",
         )
