@@ -1,55 +1,99 @@
-"""LTP in an incast: eight workers push through a short queue, at the kernel's least timeout and at a small one."""
+"""LTP in an incast: eight workers push through a short queue, at the kernel's minimum RTO and at a small one."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import pandas as pd
 
-from testbed.models.statistics import geometric_mean
-from testbed.report import drawing, phases, style
+from testbed.report import drawing, phases, redrawing, style
+from testbed.report.figures import Tables
 from testbed.report.study import Study
 
 ID = "ltp-incast"
 POSITION = 210
-TITLE = "LTP in an incast: eight workers push through a short queue"
+TITLE = "In an incast LTP gains up to ten times with a minimum RTO of 200 ms, at most 1.5 times with 5 ms"
 TEXT = (
-    "Bars: a mean iteration, from computing over the gather (workers push gradients) to the broadcast (they pull parameters); ticks are "
-    "seeds. Beside them the speed-up over the first system, what of the gradients was delivered where that is less than all, and what the queue dropped of all packets. Links drop; DCTCP's mark before. With the "
-    "kernel's least timeout of 200 ms one lost tail holds up everybody; with a small one little of LTP's gain is left. Below: the same over messages of 50 kB to 100 MB a worker, and over the queue, with gather and broadcast apart, and what was delivered and dropped."
+    "Speed of an iteration relative to the fastest stock TCP on drop-tail links. Rows: the kernel's minimum RTO of 200 ms, then 5 ms, then the share of the "
+    "gradients that arrived. Columns: message sizes at two rates, then the queue. Of the TCPs that stop receiving early or send less, the fastest that delivers as much as LTP."
 )
-LONG_MS = 200.0
 ABOUT = 0.005  # of a gradient
 CELL = ["rate_bps", "bytes", "buffer_bytes"]
 LTP, WHOLE, PARTIAL = "LTP", "LTP, delivers everything", "TCP that closes early or sends less"
 BY_TCP = "LTP, broadcast by TCP"
 STOCK, MARKS = "stock TCP", "stock TCP, links that mark"
-COLOURS = {
-    LTP: style.JOBS[0], WHOLE: style.JOBS[1], PARTIAL: style.JOBS[2], MARKS: style.JOBS[3], BY_TCP: style.JOBS[4], STOCK: style.JOBS[7],
+SHOWN = {  # colour, marker, and what a legend calls it
+    LTP: (style.JOBS[0], "o", "LTP"), WHOLE: (style.JOBS[1], "s", "LTP, delivers everything"), BY_TCP: (style.JOBS[4], "^", "LTP, broadcast by TCP"),
+    PARTIAL: (style.JOBS[2], "v", "TCP that stops early or sends less"), MARKS: (style.JOBS[3], "D", "stock TCP, ECN-marking links"),
 }  # fmt: skip
-GAIN = (LTP, WHOLE, PARTIAL, MARKS, BY_TCP)
-PHASES = (LTP, WHOLE, BY_TCP, STOCK)
-PARTS = (LTP, PARTIAL)
-PANELS = {
-    "speed_up": (GAIN, "× as fast as the\nfastest stock TCP"), "gather_s": (PHASES, "gather (ms)"), "broadcast_s": (PHASES, "broadcast (ms)"),
-    "delivered": (PARTS, "of the gradients\ndelivered (%)"), "dropped": (tuple(COLOURS), "of all packets\ndropped (%)"),
-}  # fmt: skip
-UNITS = {"speed_up": 1.0, "gather_s": 1e3, "broadcast_s": 1e3, "delivered": 100.0, "dropped": 100.0}
+PARTS = (LTP, BY_TCP, PARTIAL)  # of which a part may be missing
+MEASURED = ["speed_up", "gather_s", "broadcast_s", "delivered", "dropped"]
 
 
 def draw(study: Study, out: Path) -> list[Path]:
-    """Write ``ltp-incast.{png,pdf,csv}``, a row per run, and ``ltp-incast-sizes.{png,pdf,csv}``, a row per speed-up."""
+    """Write ``ltp-incast.{png,pdf,csv}``, a row per run, and ``ltp-incast-sizes.csv``, a row per speed-up."""
     rows = phases.table(study)
-    systems = rows.groupby(CELL)["system"].transform("nunique")
-    drawn = phases.figure(
-        study, rows[systems == systems.max()], CELL, "rto_ms",
-        lambda one: f"{drawing.rate(one['rate_bps'])}, {drawing.size(one['bytes'])} a worker,\nqueue {drawing.size(one['buffer_bytes'])}, least timeout {one['rto_ms']:g} ms",
+    job = study.runs[0].jobs[0]
+    note = (
+        f"{drawing.count(len(job.hosts) - 1, 'worker')} and a server; {drawing.count(rows['seed'].nunique(), 'seed')} (dots), means, 95 % intervals; "
+        f"{drawing.count(job.iterations, 'iteration')}; {drawing.backend(study.runs[0])}."
+    )
+    return redrawing.publish(plot, {ID: rows, f"{ID}-sizes": _gains(study, rows)}, note, out)
+
+
+def plot(tables: Tables) -> Any:
+    """Speed-ups at each minimum RTO, and what of the gradients arrived: over the size of a message, for each rate behind the queue that most
+    sizes met, and over the queue."""
+    gains = tables[f"{ID}-sizes"]
+    queue = cast(float, gains.groupby("buffer_bytes")["bytes"].nunique().idxmax())
+    rates = sorted(gains["rate_bps"].unique(), reverse=True)
+    size = cast(float, gains[gains["rate_bps"] == rates[0]].groupby("bytes")["buffer_bytes"].nunique().idxmax())
+    behind = gains[gains["buffer_bytes"] == queue]
+    columns = [
+        (behind[behind["rate_bps"] == rate], "bytes", f"{drawing.rate(int(rate))}, queue {drawing.size(int(queue))}", "MB a worker", 1e6)
+        for rate in rates
+    ]  # fmt: skip
+    queues = gains[(gains["rate_bps"] == rates[0]) & (gains["bytes"] == size)]
+    columns.append(
+        (
+            queues,
+            "buffer_bytes",
+            f"{drawing.rate(int(rates[0]))}, {drawing.size(int(size))} a worker",
+            "queue (kB)",
+            1e3,
+        )
+    )
+    timeouts = sorted(gains["rto_ms"].unique(), reverse=True)
+    figure, axes = style.new_figure(
+        len(timeouts) + 1, len(columns), figsize=(1 + 3.6 * len(columns), 1 + 2.8 * (len(timeouts) + 1)), sharey="row", sharex="col"
     )  # fmt: skip
-    gains = _gains(study, rows)
-    return [*drawing.save(drawn, rows, out, ID), *drawing.save(_over_sizes(study, gains), gains, out, f"{ID}-sizes")]
+    for column, (here, x, title, label, unit) in zip(axes.T, columns, strict=True):
+        for axis, rto_ms in zip(column, timeouts, strict=False):
+            _lines(axis, here[here["rto_ms"] == rto_ms], x, unit, "speed_up", tuple(SHOWN))
+            axis.axhline(1, color="black", linewidth=0.8)
+        _lines(column[-1], here[here["rto_ms"] == timeouts[0]], x, unit, "delivered", PARTS)
+        column[0].set(xscale="log", title=title)
+        column[-1].set_xlabel(label)
+        at = sorted(here[x].unique() / unit)
+        column[-1].set_xticks(at, [f"{value:g}" for value in at])
+        column[-1].minorticks_off()
+    for axis, rto_ms in zip(axes[:, 0], timeouts, strict=False):
+        axis.set_ylabel(f"× the fastest stock TCP\nminimum RTO {rto_ms:g} ms")
+    drawing.plain_log(axes[0, 0].yaxis)
+    axes[-1, 0].set_ylabel("share of the\ngradients delivered")
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=3, fontsize=9)
+    return figure
+
+
+def _lines(axis: Any, rows: pd.DataFrame, x: str, unit: float, y: str, kinds: tuple[str, ...]) -> None:
+    """A line a kind through its means; of links that mark, where not every setting was run, the means alone."""
+    for kind in kinds:
+        colour, marker, name = SHOWN[kind]
+        mine = rows[rows["kind"] == kind]
+        drawing.trend(
+            axis, mine.assign(**{x: mine[x] / unit}), x, y, colour, label=name, marker=marker, line="" if kind == MARKS else "-"
+        )  # fmt: skip
 
 
 def _gains(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
@@ -67,84 +111,8 @@ def _gains(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
             mine = cell[cell["system"] == system].set_index("seed", drop=False)
             ratios = mine.assign(kind=kind, fastest_tcp=stock, speed_up=base / mine["iteration_s"])
             found.append(ratios.dropna(subset="speed_up"))
-    columns = [*CELL, "rto_ms", "kind", "system", "fastest_tcp", "seed", *PANELS]
+    columns = [*CELL, "rto_ms", "kind", "system", "fastest_tcp", "seed", *MEASURED]
     return pd.concat(found, ignore_index=True)[columns]
-
-
-def _over_sizes(study: Study, gains: pd.DataFrame) -> Any:
-    """Speed-ups, gather and broadcast, what was delivered and what was dropped: over the size of a message, for each rate behind the queue that
-    most sizes met, and over the queue."""
-    queue = cast(float, gains.groupby("buffer_bytes")["bytes"].nunique().idxmax())
-    rates = sorted(gains["rate_bps"].unique(), reverse=True)
-    size = cast(float, gains[gains["rate_bps"] == rates[0]].groupby("bytes")["buffer_bytes"].nunique().idxmax())
-    behind = gains[gains["buffer_bytes"] == queue]
-    panels = [
-        (behind[behind["rate_bps"] == rate], "bytes", f"{drawing.rate(rate)}, queue {drawing.size(queue)}", "MB a worker", 1e6)
-        for rate in rates
-    ]  # fmt: skip
-    queues = gains[(gains["rate_bps"] == rates[0]) & (gains["bytes"] == size)]
-    panels.append(
-        (queues, "buffer_bytes", f"{drawing.rate(rates[0])}, {drawing.size(size)} a worker", "queue (kB)", 1e3)
-    )
-    drawn, axes = style.new_figure(
-        len(PANELS), len(panels), figsize=(1 + 4 * len(panels), 13), sharey="row", sharex="col", height_ratios=[1.5, 1, 1, 1, 1]
-    )  # fmt: skip
-    for column, (here, x, title, label, unit) in zip(axes.T, panels, strict=True):
-        column[0].set(xscale="log", yscale="log", title=title)
-        for axis, (value, (kinds, name)) in zip(column, PANELS.items(), strict=True):
-            if value in ("gather_s", "broadcast_s"):  # nothing of a small message is seen between two samples
-                axis.set_yscale("symlog", linthresh=study.runs[0].plan.sample_ns / 1e6)
-            for kind, rto_ms in itertools.product(kinds, sorted(here["rto_ms"].unique(), reverse=True)):
-                mine = here[(here["kind"] == kind) & (here["rto_ms"] == rto_ms)]
-                _over(axis, mine.assign(x=mine[x] / unit, y=mine[value] * UNITS[value]), kind, rto_ms)
-            if axis in axes[:, 0]:
-                axis.set_ylabel(name)
-            axis.minorticks_off()
-        at = sorted(here[x].unique() / unit)
-        column[0].axhline(1, color="black", linewidth=0.8)
-        column[0].set_yticks([0.5, 1, 2, 5, 10], ["0.5", "1", "2", "5", "10"])
-        column[-1].set_xlabel(label)
-        column[-1].set_xticks(at, [f"{value:g}" for value in at])
-    for axis in (axes[1, 0], axes[2, 0]):
-        axis.set_yticks([0, 10, 100, 1000], ["0", "10", "100", "1000"])
-    axes[3, 0].set_ylim(0, 105)
-    _legend(drawn, axes[-1, 0], sorted(gains["rto_ms"].unique(), reverse=True))
-    drawing.caption(
-        drawn,
-        f"8 workers and a server, {drawing.count(gains['seed'].nunique(), 'seed')} (dots); {drawing.backend(study.runs[0])}. Of each kind of TCP the fastest in that setting, of those that close early or send less only such as deliver no less than LTP, or nearest to it.",
-        f"Gather and broadcast are told apart to {study.runs[0].plan.sample_ns / 1e6:g} ms, below which their axes are linear.",
-    )
-    return drawn
-
-
-def _over(axis: Any, mine: pd.DataFrame, kind: str, rto_ms: float) -> None:
-    """A line through the means of ``y`` at each ``x``; dots are seeds. Where links mark not every setting was run: diamonds, hollow for a small timeout."""
-    if kind == MARKS:
-        axis.plot(mine["x"], mine["y"], **_diamond(rto_ms))
-        return
-    means = mine.groupby("x")["y"].agg(geometric_mean if axis.get_yscale() == "log" else "mean")
-    axis.plot(means.index, means, _dash(rto_ms), color=COLOURS[kind])
-    axis.plot(mine["x"], mine["y"], "o", color=COLOURS[kind], markersize=3.5)
-
-
-def _dash(rto_ms: float) -> str:
-    return "-" if rto_ms >= LONG_MS else "--"
-
-
-def _diamond(rto_ms: float) -> dict[str, Any]:
-    fill = "full" if rto_ms >= LONG_MS else "none"
-    return {"marker": "D", "linestyle": "", "markersize": 7, "fillstyle": fill, "color": COLOURS[MARKS], "zorder": 4}
-
-
-def _legend(drawn: Any, axis: Any, timeouts: Sequence[float]) -> None:
-    """Colours are kinds, dashes least timeouts."""
-    lines = [
-        axis.plot([], [], **(_diamond(LONG_MS) if kind == MARKS else {"color": colour}))[0]
-        for kind, colour in COLOURS.items()
-    ]
-    lines += [axis.plot([], [], _dash(rto_ms), color=style.REFERENCE)[0] for rto_ms in timeouts]
-    names = [*COLOURS, *(f"least timeout {rto_ms:g} ms" for rto_ms in timeouts)]
-    drawn.legend(lines, names, loc="outside upper center", ncols=3, fontsize=9)
 
 
 def _partial(cell: pd.DataFrame, own: str) -> tuple[list[str], list[str]]:

@@ -5,58 +5,73 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from testbed.core.runs.load import Run
-from testbed.report import drawing, phases, style
+from testbed.report import drawing, phases, redrawing, style
+from testbed.report.figures import Tables
 from testbed.report.study import Study
 
 ID = "ltp-uneven"
 POSITION = 230
-TITLE = "LTP where one worker loses more than the others"
+TITLE = "One worker whose path loses slows Reno 2.4 times; LTP keeps its speed and that worker's share"
 TEXT = (
-    "A row each: nothing is lost; the gather loses, from all workers alike or from one alone, the same number of packets in all; the broadcast does. "
-    "Left: a mean iteration, from computing over the gather to the broadcast. Right: what of each worker's gradients arrived, a dot a worker and run. "
-    "A dot far to the left is a worker whose data hardly count."
+    "Left: mean iteration of each system, one marker for each place of the loss; the number of lost packets is the same everywhere. Middle: the share of all gradients that arrived. "
+    "Right: the share that arrived of the worker whose path loses, divided by that of the other workers (1: its data count as much)."
 )
 CELLS = {
-    "none": "nothing is lost", "gather all": "gather, from all alike", "gather one": "gather, from one worker",
-    "broadcast all": "broadcast, to all alike", "broadcast one": "broadcast, to one worker",
+    "none": ("no loss", style.JOBS[7], "o"), "gather all": ("gather, all workers", style.JOBS[0], "s"), "gather one": ("gather, one worker", style.JOBS[1], "D"),
+    "broadcast all": ("broadcast, all workers", style.JOBS[4], "^"), "broadcast one": ("broadcast, one worker", style.JOBS[3], "v"),
 }  # fmt: skip
 
 
 def draw(study: Study, out: Path) -> list[Path]:
-    """Write ``ltp-uneven.{png,pdf,csv}``; the data: a row per run."""
+    """Write ``ltp-uneven.{png,pdf,csv}``, a row per run, and ``ltp-uneven-shares.csv``, a row per system and seed."""
     rows, workers = _table(study)
-    cells = [cell for cell in CELLS if cell in set(rows["cell"])]
-    systems = list(dict.fromkeys(rows["system"]))
-    figure, axes = style.new_figure(
-        len(cells), 2, figsize=(12, 1.0 + len(cells) * (0.75 + 0.3 * len(systems))), width_ratios=[1.5, 1]
-    )
-    longest = 1e3 * float(rows["iteration_s"].max())
-    for (left, right), cell in zip(axes, cells, strict=True):
-        phases.bars(left, rows[rows["cell"] == cell])
-        left.set_xlim(0, 1.3 * longest)
-        loss = float(rows[rows["cell"] == cell]["loss"].iloc[0])
-        left.set_title(CELLS[cell] + (f" ({100 * loss:g} %)" if loss else ""), fontsize=10)
-        _dots(right, workers[workers["cell"] == cell])
-    axes[-1, 0].set_xlabel("mean iteration (ms)")
-    axes[-1, 1].set_xlabel("share of a worker's gradients that arrived")
-    for part, colour in phases.COLOURS.items():
-        axes[0, 0].barh(0, 0, color=colour, label=phases.NAMES[part])
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper right", ncols=3, fontsize=9)
     one = study.runs[0]
-    drawing.caption(
-        figure,
-        f"{drawing.rate(one.rate_bps)}, {drawing.count(len(one.jobs[0].hosts) - 1, 'worker')} and a server, {drawing.count(rows['seed'].nunique(), 'seed')} (ticks), "
-        f"{drawing.count(one.jobs[0].iterations, 'iteration')}; {drawing.backend(one)}. Speed-ups are over the first system; dashed: ideal.",
-        "Right: the worker that loses is an open circle.",
+    note = (
+        f"{drawing.rate(one.rate_bps)}, {drawing.count(len(one.jobs[0].hosts) - 1, 'worker')} and a server, {drawing.count(rows['seed'].nunique(), 'seed')} (dots), "
+        f"means, 95 % intervals, {drawing.count(one.jobs[0].iterations, 'iteration')}; {drawing.backend(one)}. Dashed: ideal."
     )
-    return [
-        *drawing.save(figure, rows, out, ID),
-        *drawing.write_tables({f"{ID}-shares": _shares(workers, phases.lossy(study))}, out),
-    ]
+    return redrawing.publish(plot, {ID: rows, f"{ID}-shares": _shares(workers, phases.lossy(study))}, note, out)
+
+
+def plot(tables: Tables) -> Any:
+    """Systems from above to below: iterations, what was delivered, and what of it was the lossy worker's."""
+    rows, shares = tables[ID], tables[f"{ID}-shares"]
+    systems = list(dict.fromkeys(rows["system"]))
+    cells = [cell for cell in CELLS if cell in set(rows["cell"])]
+    figure, axes = style.new_figure(
+        1, 3, figsize=(11.5, 1.6 + 0.55 * len(systems)), width_ratios=[1.7, 1, 0.8], sharey=True
+    )
+    times, delivered, worker = axes[0]
+    for place, cell in enumerate(cells):
+        name, colour, marker = CELLS[cell]
+        aside = (place - (len(cells) - 1) / 2) * 0.72 / len(cells)
+        for y, system in enumerate(systems):
+            mine = rows[(rows["system"] == system) & (rows["cell"] == cell)]
+            drawing.across(
+                times, y + aside, list(mine["iteration_s"]), colour, marker=marker, label=name if y == 0 else None
+            )
+            drawing.across(delivered, y + aside, list(mine["delivered"]), colour, marker=marker)
+    for y, system in enumerate(systems):
+        mine = shares[shares["system"] == system]
+        drawing.across(worker, y, list(mine["value"]), CELLS["gather one"][1], marker=CELLS["gather one"][2])
+        if "low" in mine and len(mine):
+            worker.hlines(y, mine["low"], mine["high"], color=CELLS["gather one"][1], linewidth=2, alpha=0.6)
+    times.axvline(float(rows["ideal_s"].iloc[0]), color=style.REFERENCE, linewidth=0.9, linestyle="--")
+    worker.axvline(1, color="black", linewidth=0.8)
+    times.set_yticks(range(len(systems)), systems, fontsize=9)
+    times.set_ylim(len(systems) - 0.5, -0.5)
+    times.set(xlabel="mean iteration (s)", title="Iteration")
+    delivered.set(xlabel="share of the gradients", title="Delivered", xlim=(None, 1.02))
+    worker.set(xlabel="its share ÷ others'", title="Lossy worker", xlim=(0.8, 1.15))
+    for axis in axes[0]:
+        for y in range(1, len(systems)):
+            axis.axhline(y - 0.5, color="#DDDDDD", linewidth=0.8)
+        axis.grid(visible=False, axis="y")
+    figure.legend(*times.get_legend_handles_labels(), loc="outside upper center", ncols=5, fontsize=9)
+    return figure
 
 
 def _shares(workers: pd.DataFrame, own: str) -> pd.DataFrame:
@@ -67,23 +82,6 @@ def _shares(workers: pd.DataFrame, own: str) -> pd.DataFrame:
     )
     found = (wide[True] / wide[False]).dropna().rename("value").reset_index()
     return found.assign(own=found["system"] == own)
-
-
-def _dots(axis: Any, workers: pd.DataFrame) -> None:
-    """What arrived of each worker, a line a system."""
-    systems = list(dict.fromkeys(workers["system"]))
-    for y, system in enumerate(systems):
-        mine = workers[workers["system"] == system]
-        for loses, face in ((False, style.JOBS[0]), (True, "none")):
-            dots = mine[mine["loses"] == loses]
-            axis.plot(
-                dots["delivered"], np.full(len(dots), y), "o",
-                markersize=6, alpha=0.8, color=style.JOBS[1 if loses else 0], markerfacecolor=face,
-            )  # fmt: skip
-    axis.set_yticks(range(len(systems)), systems, fontsize=9)
-    axis.set_ylim(len(systems) - 0.5, -0.5)
-    axis.set_xlim(0, 1.03)
-    axis.grid(visible=False, axis="y")
 
 
 def _table(study: Study) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -22,6 +22,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--figure", action="append", default=[], metavar="NAME|./mine.py",
         help="figure to draw from the results, once for each (default: every figure that knows an experiment)",
     )  # fmt: skip
+    parser.add_argument(
+        "--from-tables", action="store_true",
+        help="figures already drawn in the given folders, drawn again there from their tables (CSV), without runs",
+    )  # fmt: skip
 
 
 def run(parsed: argparse.Namespace) -> int:
@@ -31,7 +35,8 @@ def run(parsed: argparse.Namespace) -> int:
 
     failed = drawn = False
     named = [figures.find(name) for name in parsed.figure]
-    drawings = [drawing for given in parsed.results for drawing in _drawings(given, parsed.out, named)]
+    find = _redrawings if parsed.from_tables else _drawings
+    drawings = [drawing for given in parsed.results for drawing in find(given, parsed.out, named)]
     counter = Counter(len(drawings), "figures")
     with Heartbeat(counter.line):
         for draw, what in drawings:
@@ -47,7 +52,11 @@ def run(parsed: argparse.Namespace) -> int:
                 print(*map(text.plain, written[:1]), sep="\n", end="\n" if written else "")
             counter.advance()
     if not drawn:
-        print("error: no experiment found; `mltcp run` makes one", file=sys.stderr)
+        missing = "figure with its table" if parsed.from_tables else "experiment"
+        print(
+            f"error: no {missing} found; `mltcp {'figures' if parsed.from_tables else 'run'}` makes one",
+            file=sys.stderr,
+        )
         return 1
     return int(failed)
 
@@ -74,6 +83,15 @@ def _drawings(given: Path, out: Path, named: Sequence[Figure]) -> Iterator[tuple
         for name, folder in study.experiments(given).items():
             if study.figure_id(name) == id:
                 yield partial(_one_view, folder, out / name), str(folder)
+
+
+def _redrawings(given: Path, _: Path, named: Sequence[Figure]) -> Iterator[tuple[Callable[[], list[Path]], str]]:
+    """What there is to draw again in a folder of figures: those named, or all that follow from their tables."""
+    from testbed.report import figures, redrawing
+
+    known = (figure for figure in figures.every() if figures.is_plotted(figure))
+    for figure in named or [one for one in known if (given / f"{one.ID}.csv").is_file()]:
+        yield partial(redrawing.redraw, figure, given), figure.ID
 
 
 def _one_view(folder: Path, out: Path) -> list[Path]:

@@ -126,6 +126,13 @@ def kept(id: str, figures: Path) -> Chapter | None:
     return found
 
 
+def renew(id: str, title: str, text: str, figures: Path) -> None:
+    """Say what a figure shows anew, where a report keeps something of it: it was drawn again."""
+    if chapter := kept(id, figures):
+        there = tuple(link for link in chapter.files if (figures / link.text).is_file())
+        keep(msgspec.structs.replace(chapter, title=title, text=text, files=there), figures)
+
+
 def forget(id: str, figures: Path) -> None:
     """Nothing of a figure stays for a later report."""
     _place(id, figures).unlink(missing_ok=True)

@@ -24,7 +24,7 @@ from PIL import Image
 from testbed.core import folders, text
 from testbed.core.environment import ROOT
 from testbed.core.runs import determinism_log
-from testbed.report import chapters, drawing, sections, verdicts
+from testbed.report import chapters, drawing, sections, style, verdicts
 from testbed.report import figures as figures_of
 from testbed.report.chapters import Chapter
 from testbed.report.claims import PAPERS, Content
@@ -64,6 +64,7 @@ def render(found: Sequence[Chapter], results: Path, out: Path, *, limited: bool 
     )  # fmt: skip
     environment.filters.update(md=markdown, finding=finding, spread=spread, told=told)
     environment.filters["image"] = lambda href: base64.b64encode(_small(out.parent / href)).decode()
+    environment.filters["alt"] = lambda href: style.description(out.parent / href)
     context = _context(found, graded, content, results) | {"wrong": wrong}
     for path, template in ((out, "report.html.j2"), (out.with_suffix(".md"), "report.md.j2")):
         folders.put(path, environment.get_template(template).render(context).encode())

@@ -48,17 +48,44 @@ def seeds(
 
 def trend(
     axis: Any, table: pd.DataFrame, x: str, y: str, colour: str, *, label: str | None = None, marker: str = "o",
-    ratios: bool = True,
+    ratios: bool = True, line: str = "-",
 ) -> None:  # fmt: skip
     """``y`` over ``x``: one small dot a seed (a row each), the means joined by a line, their 95 % intervals as bars; of
     ``ratios`` by their logarithms."""
     axis.plot(table[x], table[y], marker, markersize=3.5, markeredgewidth=0, color=colour, alpha=0.35, zorder=3)
     found = {at: (estimate_ratio if ratios else mean)(list(rows)) for at, rows in table.groupby(x)[y]}
     means = [each.value for each in found.values()]
-    axis.plot(list(found), means, marker=marker, markersize=6, linewidth=1.4, color=colour, label=label, zorder=4)
+    axis.plot(
+        list(found),
+        means,
+        linestyle=line,
+        marker=marker,
+        markersize=5,
+        linewidth=1.4,
+        color=colour,
+        label=label,
+        zorder=4,
+    )
     for at, each in found.items():
         if each.interval:
             axis.vlines(at, *each.interval, color=colour, linewidth=3, alpha=0.4, zorder=2)
+
+
+def across(
+    axis: Any, y: float, values: Sequence[float], colour: str, *, marker: str = "o", fill: bool = True, ratios: bool = True,
+    label: str | None = None,
+) -> None:  # fmt: skip
+    """As `seeds`, from left to right: a pale dot a seed, their mean as a marker, its 95 % interval as a line."""
+    if not len(values):
+        return
+    axis.plot(
+        values, np.full(len(values), y), marker, markersize=3, markeredgewidth=0, color=colour, alpha=0.35, zorder=3
+    )
+    found = estimate_ratio(values) if ratios else mean(values)
+    face = colour if fill else "white"
+    axis.plot(found.value, y, marker, markersize=6, color=colour, markerfacecolor=face, label=label, zorder=5)
+    if found.interval:
+        axis.hlines(y, *found.interval, color=colour, linewidth=2, alpha=0.6, zorder=4)
 
 
 def plain_log(axis: Any) -> None:
@@ -73,7 +100,7 @@ def caption(figure: Any, *lines: str) -> None:
     """Small print below a figure, no wider than it."""
     wide = int(figure.get_figwidth() * LETTERS_AN_INCH)
     text = "\n".join(textwrap.fill(line, wide) for line in lines)
-    figure.text(0.01, -0.01, text, va="top", fontsize=8, color=style.REFERENCE)
+    figure.text(0.01, -0.01, text, va="top", fontsize=8, color=style.REFERENCE, gid=style.NOTE, label="\n".join(lines))
 
 
 def setting(*runs: Run) -> str:

@@ -4,18 +4,24 @@ Each has ``ID``, ``TITLE`` (one line), ``TEXT`` (what one sees, how to read it) 
 writes ``<id>.png``, ``.pdf``, ``.csv`` (the data behind it) and further tables to ``out``, or raises `LoadError`. It is a pure function of run
 directories; a study without experiments draws nothing. What is claimed of its tables stands in ``claims.toml`` beside it
 (`testbed.report.claims`). ``POSITION`` is its place in the report, in steps of ten.
+One that has ``plot(tables)``, too, is drawn from its tables, at first and again without runs: `testbed.report.redrawing`.
 One that puts backends side by side says ``SEVERAL_BACKENDS = True``; for all others they must not be mixed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import inf
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Any, Protocol, TypeGuard, cast
+
+import pandas as pd
 
 from testbed import registry
 from testbed.report.claims import Content, of_figures
 from testbed.report.study import Study
+
+Tables = Mapping[str, pd.DataFrame]  # a figure's CSV files by name
 
 
 class Figure(Protocol):
@@ -26,6 +32,17 @@ class Figure(Protocol):
     TEXT: str
 
     def draw(self, study: Study, out: Path) -> list[Path]: ...
+
+
+class Plotted(Figure, Protocol):
+    """A figure that follows from its tables (`testbed.report.redrawing`)."""
+
+    def plot(self, tables: Tables) -> Any: ...
+
+
+def is_plotted(figure: Figure) -> TypeGuard[Plotted]:
+    """Whether a figure can be drawn from its tables, without runs."""
+    return hasattr(figure, "plot")
 
 
 def every() -> list[Figure]:

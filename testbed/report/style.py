@@ -14,13 +14,16 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
+from PIL import Image
 
 from testbed.core import folders
 from testbed.core.text import plain
+from testbed.report import alternative
 
 # Okabe and Ito's palette (colour-blind safe), dark ones first, without its yellow.
 JOBS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#999999")
 REFERENCE = "#444444"
+NOTE = "note"  # the small print among a figure's texts
 
 _STYLE: dict[Any, Any] = {
     "figure.dpi": 150,
@@ -68,13 +71,19 @@ def collected() -> Iterator[list[Any]]:
 
 
 def save(figure: Any, path: Path) -> list[Path]:
-    """Write PNG and PDF, without dates, so that equal data gives equal bytes."""
+    """Write PNG and PDF, without dates, so that equal data gives equal bytes. Both say in words what they show."""
     path.parent.mkdir(parents=True, exist_ok=True)
     for one in figure.findobj(Text):
         lines = "\n".join(map(plain, one.get_text().split("\n")))
         if lines != one.get_text():  # a name from a file, with characters that no font has
             one.set_text(lines)
     written = [path.with_suffix(".png"), path.with_suffix(".pdf")]
+    said = alternative.describe(figure)
+    small = "\n".join(str(one.get_label()) for one in figure.texts if one.get_gid() == NOTE)
+    about = (
+        {"Software": None, "Description": said, "Panels": str(len(alternative.panels(figure))), "Note": small},
+        {"CreationDate": None, "Subject": said},
+    )
     figure.draw_without_rendering()  # the layout is found once, for both
     figure.set_layout_engine("none")
     for axes in figure.axes:  # the solver's last digits differ from one drawing to the next
@@ -82,10 +91,25 @@ def save(figure: Any, path: Path) -> list[Path]:
     figure.draw_without_rendering()
     shown = figure.get_tightbbox().padded(matplotlib.rcParams["savefig.pad_inches"])
     shown = Bbox.from_extents(*(round(side, 4) for side in shown.extents))
-    for place, left_out in zip(written, ("Software", "CreationDate"), strict=True):
+    for place, metadata in zip(written, about, strict=True):
         content = io.BytesIO()
-        figure.savefig(content, format=place.suffix[1:], bbox_inches=shown, metadata={left_out: None})
+        figure.savefig(content, format=place.suffix[1:], bbox_inches=shown, metadata=metadata)
         folders.put(place, content.getvalue())
     if (collecting := _saved.get()) is not None:
         collecting.append(figure)
     return written
+
+
+def note(image: Path) -> str:
+    """The small print of a PNG that `save` wrote."""
+    return _about(image).get("Note", "")
+
+
+def description(image: Path) -> str:
+    """What a PNG that `save` wrote shows, in words."""
+    return _about(image).get("Description", "")
+
+
+def _about(image: Path) -> dict[str, str]:
+    with Image.open(image) as found:
+        return {str(name): str(value) for name, value in found.info.items()}

@@ -45,10 +45,9 @@ def test_what_goes_without_a_part_is_no_stock_tcp(tmp_path: Path) -> None:
     found = graded("ltp-incast", tmp_path, tmp_path / "report")["ltp-incast"]
     assert found.verdict == "reproduced" and found.case and found.case.value == pytest.approx(1.25, abs=0.01)
     gains = ltp_incast._gains(study, rows)
-    assert set(gains["fastest_tcp"]) == {"reno"} and set(gains["kind"]) == set(ltp_incast.COLOURS) - {
-        ltp_incast.MARKS,
-        ltp_incast.BY_TCP,
-    }
+    assert set(gains["fastest_tcp"]) == {"reno"} and set(gains["kind"]) == {
+        ltp_incast.LTP, ltp_incast.WHOLE, ltp_incast.PARTIAL, ltp_incast.STOCK,
+    }  # fmt: skip
 
 
 def test_the_largest_gain_over_a_tcp_counts_and_that_over_the_fastest(tmp_path: Path) -> None:
