@@ -18,18 +18,16 @@ TEXT = (
     "Iteration times of the settled half ÷ ideal, a dot a seed. Arm paper is the published rule alone. Arm recommended adds three rules of ours. Arm "
     "placebo is recommended with F = 1 at every r: what it gains over the base is not due to F."
 )
-ORDER = (observed.BASE, "placebo", "paper", "recommended")
 
 
 def draw(study: Study, out: Path) -> list[Path]:
     """Write ``arms.{png,pdf,csv}``; the data: a row per run."""
     table = _table(study)
-    arms = [arm for arm in ORDER if arm in set(table["arm"])]
+    arms = [arm for arm in (observed.BASE, *observed.ARMS) if arm in set(table["arm"])]
     figure, axes = style.new_figure(1, 1, figsize=(6.4, 4.2))
     axis = axes[0, 0]
     for x, arm in enumerate(arms):
-        colour = drawing.colour(treatment=arm not in (observed.BASE, "placebo"))
-        drawing.seeds(axis, x, list(table[table["arm"] == arm]["settled"]), colour, width=0.5)
+        drawing.seeds(axis, x, list(table[table["arm"] == arm]["settled"]), drawing.ARMS[arm], width=0.5)
     axis.axhline(1, color=style.REFERENCE, linewidth=0.8, linestyle="--")
     names = dict(zip(table["arm"], table["cc"], strict=True))
     axis.set_xticks(range(len(arms)), [names[arm] if arm == observed.BASE else arm for arm in arms])
@@ -47,4 +45,4 @@ def draw(study: Study, out: Path) -> list[Path]:
 def _table(study: Study) -> pd.DataFrame:
     if not study.runs:
         raise LoadError(f"{ID}: there are no runs; run experiments/{ID}.toml")
-    return observed.table(study).assign(arm=[observed.arm(run) for run in study.runs])
+    return observed.table(study)

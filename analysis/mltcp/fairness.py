@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from testbed.core.runs import measured
 from testbed.core.runs.load import Experiment, LoadError, Run
 from testbed.models.frames import payload_share
 from testbed.report import drawing, style
@@ -55,9 +54,7 @@ def _rows(experiment: Experiment, run: Run) -> list[dict[str, Any]]:
     training = [job for job in run.jobs if job.job not in long_lived]
     times = observed.relative_times(experiment, run)
     share = _share(run, long_lived) if long_lived else np.nan
-    late = observed.select_steady(
-        times[[job.job for job in training]].dropna(), measured.interleaved_at(experiment, run)
-    )
+    late = observed.select_steady(times[[job.job for job in training]].dropna())
     return [
         {
             "experiment": experiment.path.name, "cc": run.system, "role": run.role, "job_cc": cc, "job_role": role, "seed": run.seed, "training": len(training),

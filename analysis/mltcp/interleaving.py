@@ -12,17 +12,16 @@ from testbed.core.runs import measured
 from testbed.core.runs.load import Experiment, Run
 from testbed.models import bottleneck
 from testbed.report import drawing
+from testbed.report import observations as observed
 from testbed.report.study import Study
 from testbed.report.views import interleaving as view
 
 ID = "interleaving"
 POSITION = 10
-TITLE = "Two jobs on one link over time, under the base and under MLTCP"
+TITLE = "Two jobs interleave under MLTCP-Reno, not under Reno, nor with F = 1"
 TEXT = (
-    "Goodput of each job over time, stacked (the dashed line is the link's rate), in the first and in the last iterations of "
-    "the first seed; below, every iteration's time. Where two phases overlap, both colours share the link; where they are interleaved, each job "
-    "has it to itself, and its iteration takes the ideal time (dashed). Until a flow has seen two iterations MLTCP is exactly its base: the "
-    "dotted line marks where that ends."
+    "Goodput of each job, stacked, in the first and last iterations of the first seed; below, every iteration. Arm paper is the published rule alone, "
+    "recommended adds three rules of ours, placebo is recommended with F = 1. Dashed: the link's rate, the ideal. Dotted: from here on MLTCP differs from its base."
 )
 
 
@@ -41,10 +40,10 @@ def draw(study: Study, out: Path) -> list[Path]:
 
 
 def _runs(experiment: Experiment) -> pd.DataFrame:
-    """``system, role, seed, at, within, last``: from which iteration on all jobs are interleaved, whether that is soon (empty: unknown), and the last ten ÷ ideal."""
+    """From which iteration on all jobs are interleaved (``at``), whether that is soon (``within``; empty: unknown), and the last ten ÷ ideal (``last``)."""
     rows = [
         {
-            "system": run.system, "role": run.role, "seed": run.seed, "at": (at := measured.interleaved_at(experiment, run)),
+            **_whose(run), "at": (at := measured.interleaved_at(experiment, run)),
             "within": None if isnan(at) else at <= FEW, "last": measured.last10_mean_s(run) / measured.ideal_s(run),
         }
         for run in experiment.runs
@@ -53,21 +52,25 @@ def _runs(experiment: Experiment) -> pd.DataFrame:
 
 
 def _use(experiment: Experiment) -> pd.DataFrame:
-    """``system, role, seed, used``; no rows where the flows of a link are unknown."""
+    """What the busiest link carried in the second half of a run (``used``) and in all of it (``used_all``); no rows where the flows of a link are unknown."""
     link = bottleneck.busiest(experiment.runs)
     rows = [
-        {"system": run.system, "role": run.role, "seed": run.seed, "used": _used(run, link)}
+        {**_whose(run), "used": _used(run, link), "used_all": _used(run, link, since=0.0)}
         for run in experiment.runs
         if link
     ]
-    return pd.DataFrame(rows, columns=["system", "role", "seed", "used"])
+    return pd.DataFrame(rows, columns=["system", "role", "arm", "seed", "used", "used_all"])
 
 
-def _used(run: Run, link: str) -> float:
-    """What ``link`` carries in the second half of a run ÷ what it would if every iteration took the ideal time."""
+def _whose(run: Run) -> dict[str, object]:
+    return {"system": run.system, "role": run.role, "arm": observed.arm(run), "seed": run.seed}
+
+
+def _used(run: Run, link: str, since: float = 0.5) -> float:
+    """What ``link`` carries from ``since`` (a share of the run) on ÷ what it would if every iteration took the ideal time."""
     rows = run.links[run.links["link"] == link]
     end_s = float(run.iterations.groupby("job")["end_s"].max().min())
-    first, last = np.interp([end_s / 2, end_s], rows["t_s"], rows["bytes"])
+    first, last = np.interp([since * end_s, end_s], rows["t_s"], rows["bytes"])
     ideals = pd.Series(measured.ideals_s(run), index=[job.job for job in run.jobs])
     needed = bottleneck.needs(run, ideals)[link] * bottleneck.rate_bps(run, link)
-    return float((last - first) * 8 / (end_s / 2) / needed)
+    return float((last - first) * 8 / ((1 - since) * end_s) / needed)

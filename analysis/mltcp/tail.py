@@ -25,15 +25,8 @@ TEXT = (
     "Four times happens where many long jobs share a link with one short job that needs half of it, and each flow has five frames of marking threshold. "
     "Fair sharing lets every sending long job prolong the short one. Steady state: the second half of each job's iterations. Dotted: exactly fair sharing, without packets."
 )
-ARMS = ("placebo", "paper", "recommended")
 CLAIMED = 4.0
 POINT = ["long_jobs", "duty", "frames", "noise"]
-COLOURS = {
-    observed.BASE: drawing.BASE,
-    "placebo": style.JOBS[7],
-    "paper": style.JOBS[2],
-    "recommended": drawing.MLTCP,
-}
 
 
 def draw(study: Study, out: Path) -> list[Path]:
@@ -72,9 +65,9 @@ def _at(table: pd.DataFrame, point: Any) -> pd.DataFrame:
 
 def _arms(axis: Any, rows: pd.DataFrame, base: str) -> None:
     """The 99th percentile of every system, a dot a seed."""
-    arms = [arm for arm in (observed.BASE, *ARMS) if arm in set(rows["arm"])]
+    arms = [arm for arm in (observed.BASE, *observed.ARMS) if arm in set(rows["arm"])]
     for x, arm in enumerate(arms):
-        drawing.seeds(axis, x, list(rows[rows["arm"] == arm]["p99"]), COLOURS[arm], width=0.5)
+        drawing.seeds(axis, x, list(rows[rows["arm"] == arm]["p99"]), drawing.ARMS[arm], width=0.5)
     axis.axhline(1, color=style.REFERENCE, linewidth=0.8)
     if len(rows):
         axis.axhline(float(rows["fair_p99"].mean()), color=style.REFERENCE, linewidth=1, linestyle=":")
@@ -92,7 +85,7 @@ def _over(axis: Any, gains: pd.DataFrame, x: str, line: str, label: str) -> None
         shown = rows.sort_values(x)
         dashes = ("-", "--", ":")[order.index(value) % 3]
         named = f"{arm}, {label.format(100 * value if line == 'noise' else value)}"
-        axis.plot(shown[x], shown["value"], dashes, marker="o", markersize=4, color=COLOURS[arm], label=named)
+        axis.plot(shown[x], shown["value"], dashes, marker="o", markersize=4, color=drawing.ARMS[arm], label=named)
     axis.axhline(1, color=style.REFERENCE, linewidth=0.8)
     axis.axhline(CLAIMED, color=style.REFERENCE, linewidth=1, linestyle="-.")
     axis.set_ylabel("99th percentile, × shorter")
@@ -155,7 +148,7 @@ def _gains(pooled: list[tuple[dict[str, Any], np.ndarray]]) -> pd.DataFrame:
     found = []
     for key, rows in table.groupby([*POINT, "base"], sort=True, dropna=False):
         before = rows[rows["arm"] == observed.BASE].set_index("seed")
-        for arm in ARMS:
+        for arm in observed.ARMS:
             after = rows[rows["arm"] == arm].set_index("seed")
             seeds = before.index.intersection(after.index)
             if seeds.empty:

@@ -81,6 +81,7 @@ class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     iterations: int = 0  # that a 99th percentile needs
     open: str = ""  # why these runs cannot decide it, whatever they show
     control: str = ""  # an experiment in which it must fail, or what else does
+    beside: str = ""  # id of the same claim of another arm, which stands next to it
     headline: int = 0  # its place on the report's first screen; 0: none
     differs: str = ""  # why the number differs from the claimed one
 

@@ -152,9 +152,18 @@ def finding(one: Graded) -> str:
     case, claim = one.case, one.claim
     if case is None:
         return "–"
-    value = f"{100 * case.value:.0f} %" if claim.measure.average == "every" else number(case.value)
     name = f" ({case.name})" if case.name else ""
-    return f"{value} {claim.unit}{name}" + (f"; claimed: {claim.bound}" if claim.claimed is not None else "")
+    beside = f"; arm {one.beside.claim.arm}: {_value(one.beside)}" if one.beside is not None and one.beside.case else ""
+    return (
+        f"{_value(one)} {claim.unit}{name}"
+        + (f"; claimed: {claim.bound}" if claim.claimed is not None else "")
+        + beside
+    )
+
+
+def _value(one: Graded) -> str:
+    assert one.case is not None
+    return f"{100 * one.case.value:.0f} %" if one.claim.measure.average == "every" else number(one.case.value)
 
 
 def spread(one: Graded) -> str:

@@ -19,6 +19,7 @@ from testbed.models.statistics import estimate_ratio, interval, mean, median
 from testbed.report import style
 
 BASE, MLTCP = style.JOBS[1], style.JOBS[0]
+ARMS = {"base": BASE, "placebo": style.JOBS[7], "paper": style.JOBS[2], "recommended": MLTCP}  # colours
 LETTERS_AN_INCH = 15  # of small print
 
 

@@ -64,6 +64,7 @@ class Graded:
     holds: int  # in how many cases
     why: str  # a verdict is undecided
     control: Graded | None = None  # the same, of MLTCP with F = 1
+    beside: Graded | None = None  # the same of another arm
     learning: Case | None = None  # the case that stands for it, with the iterations in which MLTCP still learns
 
     @property
@@ -122,7 +123,7 @@ def grade(
     elif verdict in ("reproduced", "partly") and against and against.verdict in ("reproduced", "partly"):
         verdict, why = "undecided", "MLTCP with F = 1 does so, too"
     found = next((one for one in learning if one.name == case.name), None)
-    return Graded(claim, verdict, case, len(cases), independent, holds, why, against, found)
+    return Graded(claim, verdict, case, len(cases), independent, holds, why, against, learning=found)
 
 
 def _is_enough(claim: Claim, case: Case) -> bool:

@@ -1,14 +1,14 @@
 """A study as one tidy table: a row per run, with what its point of the sweep is and how its iterations came out.
 
 Iteration times are divided by the ideal of their job, so that jobs of different kinds can be taken together: 1 is a job
-with the link to itself. *Settled* is the second half of a run's iterations: what a long training sees of it (of a run that interleaves later: from there on), while all
-of them include those in which MLTCP still learns what an iteration is.
+with the link to itself. *Settled* is the last half of a run's iterations, a window that is fixed before the run; all of them include those in which MLTCP
+still learns what an iteration is. An *arm* is MLTCP by one preset.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from math import inf, isfinite, nan
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf, nan
 
 import numpy as np
 import pandas as pd
@@ -21,15 +21,15 @@ from testbed.models.statistics import log_interval
 from testbed.report.study import Study
 
 BASE = "base"  # the arm without MLTCP
-FEWEST_SETTLED = 5  # iterations
+ARMS = ("placebo", "paper", "recommended")  # presets of MLTCP
 METRICS = ("mean", "p99", "settled", "settled_p99")
 
 
 def table(study: Study) -> pd.DataFrame:
     """One row per run, jobs' own runs alone left out.
 
-    Columns: ``experiment, cc, seed``; of the point ``jobs, load, rate_bps, buffer_bytes, noise``; times ÷ ideal over all
-    iterations and jobs ``mean, p99``, over the second half ``settled, settled_p99``; ``interleaved_at`` (an iteration;
+    Columns: ``experiment, cc, arm, seed``; of the point ``jobs, load, rate_bps, buffer_bytes, noise``; times ÷ ideal over all
+    iterations and jobs ``mean, p99``, over the last half ``settled, settled_p99``; ``interleaved_at`` (an iteration;
     infinity: never; NaN: unknown), ``timeouts`` (TCP's).
     """
     return pd.DataFrame([_row(experiment, run) for experiment in study.experiments for run in experiment.runs])
@@ -46,18 +46,14 @@ def relative_times(experiment: Experiment, run: Run) -> pd.DataFrame:
     return times / pd.Series(yardsticks)
 
 
-def select_steady(times: pd.DataFrame, interleaved_at: float = nan) -> pd.DataFrame:
-    """The iterations of a run in which it is settled: its second half; if it interleaves later, from there on, as long as
-    `FEWEST_SETTLED` are left."""
-    begin = len(times) // 2
-    if isfinite(interleaved_at) and len(times) - interleaved_at >= FEWEST_SETTLED:
-        begin = max(begin, int(interleaved_at))
-    return times.iloc[begin:]
+def select_steady(times: pd.DataFrame) -> pd.DataFrame:
+    """The iterations of a run in which it is settled, whatever came out: its last half."""
+    return times.iloc[len(times) // 2 :]
 
 
 def settled_times(experiment: Experiment, run: Run) -> pd.DataFrame:
     """`relative_times` of the settled part of a run."""
-    return select_steady(relative_times(experiment, run), measured.interleaved_at(experiment, run))
+    return select_steady(relative_times(experiment, run))
 
 
 def second_halves(run: Run) -> list[np.ndarray]:
@@ -69,7 +65,17 @@ def second_halves(run: Run) -> list[np.ndarray]:
 
 def arm(run: Run) -> str:
     """``base``, or the preset of its MLTCP: ``paper``, ``recommended``, ``placebo``."""
-    return (run.plan.system.congestion[0].preset or "") if run.role == "treatment" else BASE
+    return (
+        next((one.preset or "" for one in run.plan.system.congestion if one.base), "")
+        if run.role == "treatment"
+        else BASE
+    )
+
+
+def by_arm(runs: Iterable[Run]) -> dict[str, str]:
+    """The systems that are compared: the base first, then MLTCP by arm."""
+    found = {arm(run): run.system for run in runs if run.role in ("baseline", "treatment")}
+    return {one: found[one] for one in (BASE, *ARMS) if one in found}
 
 
 def base(run: Run) -> str:
@@ -84,28 +90,32 @@ def threshold_frames(run: Run) -> float:
     return nan if threshold is None else round(threshold.min_bytes / frame(run.plan.link.mtu) / flows, 1)
 
 
-def pooled_p99(experiment: Experiment, system: str) -> tuple[float, int]:
-    """99th percentile of the settled iterations of all jobs and seeds together, ÷ ideal, and how many these are.
-
-    A single run has too few for one: of fifty the 99th percentile is the largest, nearly.
-    """
-    pooled = np.concatenate([_pooled(settled_times(experiment, run)) for run in experiment.runs_of(system)])
-    return float(np.percentile(pooled, 99)), len(pooled)
-
-
 def pooled_gains(experiment: Experiment) -> pd.DataFrame:
-    """The base's 99th percentile ÷ MLTCP's, pooled over jobs and seeds: ``value, low, high, seeds, iterations`` (the interval is over the
-    seeds' own percentiles); no rows without a seed of both."""
-    found = pair(experiment.roles)
+    """The base's 99th percentile ÷ MLTCP's, pooled over jobs and seeds: ``arm, part, value, low, high, seeds, iterations``.
+
+    A single run has too few iterations for one: of fifty the 99th percentile is the largest, nearly. The interval is over the seeds'
+    own percentiles. No rows without a seed of both.
+    """
+    systems = by_arm(experiment.runs)
     rows = table(Study("", (experiment,), ()))
-    gains = ratios(rows, *found, "settled_p99") if found else []
-    if not found or not gains:
-        return pd.DataFrame(columns=["value", "low", "high", "seeds", "iterations"])
-    (before, _), (after, iterations) = (pooled_p99(experiment, system) for system in found)
-    low, high = log_interval(gains) or (nan, nan)
-    return pd.DataFrame(
-        [{"value": before / after, "low": low, "high": high, "seeds": len(gains), "iterations": iterations}]
-    )
+    found = []
+    for name, system in systems.items():
+        for part, column in (("settled", "settled_p99"), ("all", "p99")):
+            gains = [] if name == BASE or BASE not in systems else ratios(rows, systems[BASE], system, column)
+            if not gains:
+                continue
+            before, after = (_pooled_times(experiment, one, part) for one in (systems[BASE], system))
+            low, high = log_interval(gains) or (nan, nan)
+            found.append({
+                "arm": name, "part": part, "value": np.percentile(before, 99) / np.percentile(after, 99), "low": low, "high": high,
+                "seeds": len(gains), "iterations": len(after),
+            })  # fmt: skip
+    return pd.DataFrame(found, columns=["arm", "part", "value", "low", "high", "seeds", "iterations"])
+
+
+def _pooled_times(experiment: Experiment, system: str, part: str) -> np.ndarray:
+    select = settled_times if part == "settled" else relative_times
+    return np.concatenate([_pooled(select(experiment, run)) for run in experiment.runs_of(system)])
 
 
 def duty(run: Run, job: int) -> float:
@@ -153,16 +163,15 @@ def roles(rows: pd.DataFrame) -> dict[str, Role]:
 
 def _row(experiment: Experiment, run: Run) -> dict[str, object]:
     times = relative_times(experiment, run)
-    at = measured.interleaved_at(experiment, run)
-    every, late = (_pooled(part) for part in (times, select_steady(times, at)))
+    every, late = (_pooled(part) for part in (times, select_steady(times)))
     noise = dict.fromkeys(job.noise for job in run.jobs)
     return {
-        "experiment": experiment.path.name, "cc": run.system, "role": run.role, "seed": run.seed, "jobs": len(run.jobs),
+        "experiment": experiment.path.name, "cc": run.system, "role": run.role, "arm": arm(run), "seed": run.seed, "jobs": len(run.jobs),
         "load": round(load(run), 3), "rate_bps": run.rate_bps, "buffer_bytes": run.plan.link.buffer_bytes,
         "noise": next(iter(noise)) if len(noise) == 1 else "various",
         "mean": every.mean(), "p99": np.percentile(every, 99),
         "settled": late.mean(), "settled_p99": np.percentile(late, 99),
-        "interleaved_at": at,
+        "interleaved_at": measured.interleaved_at(experiment, run),
         "timeouts": run.manifest.measured.counters.tcp_timeouts,
     }  # fmt: skip
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
@@ -45,7 +45,8 @@ def of_chapters(claims: Iterable[Claim], chapters: Mapping[str, Chapter], here: 
             problems.append(str(error))
             cases, base, control, learning = [], [], [], []
         found.append(grade(claim, cases, base, control, learning))
-    return found, problems
+    by_id = {one.claim.id: one for one in found}
+    return [replace(one, beside=by_id.get(one.claim.beside)) for one in found], problems
 
 
 def table(graded: Sequence[Graded]) -> pd.DataFrame:

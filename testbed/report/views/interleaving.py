@@ -31,7 +31,9 @@ def draw(experiment: Experiment, out: Path) -> list[Path]:
         return []
     runs = [experiment.runs_of(cc)[0] for cc in experiment.systems]
     link = bottleneck.busiest(runs)
-    figure, axes = style.new_figure(3, len(runs), figsize=(5.2 * len(runs), 7.2), sharey="row")
+    figure, axes = style.new_figure(
+        3, len(runs), figsize=((5.2 if len(runs) < 3 else 3.6) * len(runs), 7.2), sharey="row"
+    )
     data = []
     top = max(float(metrics.pooled(run.times).max()) for run in runs)
     for column, run in enumerate(runs):
@@ -43,13 +45,13 @@ def draw(experiment: Experiment, out: Path) -> list[Path]:
         )
         end = float(run.iterations["end_s"].max())
         shown = min(SHOWN_ITERATIONS, len(times))
-        name = run.system
+        name = run.system + (": " if len(runs) < 3 else "\n")
         _throughput(axes[0, column], run, link, rates, (0.0, first))
-        axes[0, column].set_title(f"{name}: the first {drawing.count(shown, 'iteration')}")
+        axes[0, column].set_title(f"{name}the first {drawing.count(shown, 'iteration')}")
         _throughput(axes[1, column], run, link, rates, (end - last, end))
-        axes[1, column].set_title(f"{name}: the last {shown}")
+        axes[1, column].set_title(f"{name}the last {shown}")
         _iterations(axes[2, column], run, times, top, _references(experiment, run))
-        axes[2, column].set_title(f"{name}: every iteration")
+        axes[2, column].set_title(f"{name}every iteration")
     unit = _unit(runs[0])[0]
     for row in (0, 1):
         axes[row, 0].set_ylabel(

@@ -168,7 +168,8 @@ def test_a_browser_has_nothing_to_say_of_the_report(reported: Path, tmp_path: Pa
 
 def spoil(results: Path) -> dict[str, Path]:
     """Run directories that cannot be used, by what is to be said of them."""
-    runs = {seed: results / "interleaving" / "mltcp_reno" / str(seed) for seed in (1, 2, 3)}
+    arm = min((results / "interleaving").glob("mltcp_reno-*"))
+    runs = {seed: arm / str(seed) for seed in (1, 2, 3)}
     (runs[1] / "flows.csv").unlink()
     table = runs[2] / "iterations.csv"  # a digit that nobody could tell from the right one
     table.write_text(table.read_text().removesuffix("\n") + "1\n")
