@@ -13,6 +13,7 @@ from matplotlib.ticker import MaxNLocator
 from testbed.core.runs import measured
 from testbed.core.runs.load import Experiment, Run
 from testbed.report import drawing, fluid_comparison, style
+from testbed.report import observations as observed
 from testbed.report.study import Study
 
 ID = "curves"
@@ -73,7 +74,7 @@ def _table(study: Study) -> pd.DataFrame:
             ]
             for number, run in enumerate(runs):
                 rows.append({
-                    "jobs": len(run.jobs), "curve": curve.name, "direction": int(np.sign(ends[1] - ends[0])), "seed": run.seed,
+                    "jobs": len(run.jobs), "curve": curve.name, "direction": int(np.sign(ends[1] - ends[0])), "arm": observed.arm(run), "seed": run.seed,
                     "at": measured.interleaved_at(experiment, run), "twin_one": models[0][number],
                     "twin_half": models[1][number], "steady": measured.last10_mean_s(run) / measured.ideal_s(run),
                     "iterations": run.jobs[0].iterations,

@@ -11,6 +11,7 @@ import pandas as pd
 
 from testbed.core import folders
 from testbed.core.runs.load import Experiment, Run
+from testbed.report import observations as observed
 from testbed.report.figures import Figure
 from testbed.report.study import Study
 
@@ -35,7 +36,7 @@ def draw(figure: Figure, study: Study, out: Path) -> list[Path]:
         folder = out / name if number else out
         for path in figure.draw(part, folder):
             if path.suffix == ".csv":
-                tables.setdefault(path.name, []).append(_with_base(path, name or _only_base(study)))
+                tables.setdefault(path.name, []).append(_with_arm(_with_base(path, name or _only_base(study)), part))
                 written[out / path.name] = None
             else:
                 target = out / f"{path.stem}-{name}{path.suffix}" if number else path
@@ -51,6 +52,17 @@ def _with_base(path: Path, name: str) -> pd.DataFrame:
     """A table as it was written, and whose it is."""
     table = pd.read_csv(path, dtype=str, keep_default_na=False)
     return table.assign(base=name) if name and "base" not in table else table
+
+
+def _with_arm(table: pd.DataFrame, study: Study) -> pd.DataFrame:
+    """A table of runs, and the arm of each row: by its system, or the one that there is."""
+    arms = observed.arms(study.runs)
+    if not arms or "arm" in table or "seed" not in table:
+        return table
+    system = next((column for column in ("cc", "system") if column in table), None)
+    if system is not None:
+        return table.assign(arm=table[system].map({run.system: observed.arm(run) for run in study.runs}).fillna(""))
+    return table.assign(arm=arms[0]) if len(arms) == 1 else table
 
 
 def _only_base(study: Study) -> str:

@@ -20,6 +20,7 @@ from testbed.core.environment import ROOT
 from testbed.core.errors import RequestError
 from testbed.core.runs.load import Run
 from testbed.core.runs.manifest import Manifest
+from testbed.report import observations as observed
 from testbed.report import rerun_command, stalls, suspects
 from testbed.report.drawing import rate
 from testbed.report.sections import Section
@@ -166,6 +167,7 @@ def _facts(section: Section) -> list[tuple[str, str]]:
         ("jobs", _several(len(run.jobs) for run in runs)),
         ("seeds", _range(len({run.seed for run in one.runs}) for one in section.study.experiments)),
         ("iterations", _several(job.iterations for run in runs for job in run.jobs)),
+        *([("arms", ", ".join(found))] if (found := observed.arms(runs)) else []),
         ("where", ", ".join(sorted({run.manifest.backend for run in runs}))),
         ("runs", f"{len(section.every_run)} ({', '.join(f'{count} {verdict}' for verdict, count in sorted(verdicts.items(), reverse=True))})"),
         ("wall time", f"{duration(section.wall_s)} (one run at a time)"),

@@ -64,17 +64,21 @@ def second_halves(run: Run) -> list[np.ndarray]:
 
 
 def arm(run: Run) -> str:
-    """``base``, or the preset of its MLTCP: ``paper``, ``recommended``, ``placebo``."""
-    return (
-        next((one.preset or "" for one in run.plan.system.congestion if one.base), "")
-        if run.role == "treatment"
-        else BASE
-    )
+    """``base``, or the preset of its MLTCP: ``paper``, ``recommended``, ``placebo``; empty of systems that are neither."""
+    if run.role == "baseline" and not any(one.base for one in run.plan.system.congestion):
+        return BASE
+    return next((one.preset or "" for one in run.plan.system.congestion if one.base), "")
+
+
+def arms(runs: Iterable[Run]) -> list[str]:
+    """The presets that MLTCP had in these runs, in the order of `ARMS`."""
+    found = set(map(arm, runs))
+    return [one for one in ARMS if one in found]
 
 
 def by_arm(runs: Iterable[Run]) -> dict[str, str]:
     """The systems that are compared: the base first, then MLTCP by arm."""
-    found = {arm(run): run.system for run in runs if run.role in ("baseline", "treatment")}
+    found = {arm(run): run.system for run in runs}
     return {one: found[one] for one in (BASE, *ARMS) if one in found}
 
 

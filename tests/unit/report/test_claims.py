@@ -10,8 +10,9 @@ import pandas as pd
 import pytest
 
 from testbed.core.errors import RequestError
-from testbed.report import chapters, claims, drawing, figures, verdicts
+from testbed.report import chapters, claims, drawing, figures, sections, verdicts
 from testbed.report.claims import OURS, PAPERS
+from tests.support import synthetic
 
 ROOT = Path(__file__).parents[3]
 REPORT = ROOT / "docs" / "report"
@@ -47,6 +48,17 @@ def test_an_arm_is_the_preset_of_its_experiment() -> None:
             told = tomllib.loads((ROOT / "experiments" / f"{claim.figure}.toml").read_text())
             arms = {system.partition("preset=")[2] for system in told.get("system", []) if "preset=" in system}
             assert claim.arm in (arms or {told.get("preset", "recommended")}), claim.id
+
+
+def test_every_row_of_a_run_with_mltcp_names_its_arm(tmp_path: Path) -> None:
+    for claim in CONTENT.claim:
+        kept = REPORT / "figures" / f"{claim.measure.table or claim.figure}.csv"
+        if claim.arm and kept.is_file() and "seed" in (table := pd.read_csv(kept)):
+            assert set(table["arm"].dropna()) <= {"base", "placebo", "paper", "recommended"}, kept
+    synthetic.experiment("partial", tmp_path / "results", synthetic.gains)
+    section = sections.one(figures.find("partial"), tmp_path / "results", tmp_path)
+    assert set(pd.read_csv(tmp_path / "partial.csv")["arm"]) == {"base", "recommended"}
+    assert ("arms", "recommended") in chapters.make_chapter(section, tmp_path / "results", tmp_path).facts
 
 
 def test_the_kept_report_follows_from_its_tables(tmp_path: Path) -> None:
