@@ -50,9 +50,9 @@ def draw(study: Study, out: Path, *, marks: bool = False) -> list[Path]:
     settled = [len(observed.select_steady(point.runs[0].times)) for point in points]
     drawing.caption(
         figure,
-        f"{drawing.setting(*(point.runs[0] for point in points))}; {_seeds(gains)} (dots), compute noise {(points[0].runs[0].jobs[0].noise or 'none').replace('%', ' %')}. "
-        f"Settled: the last {' and '.join(map(str, dict.fromkeys(settled)))} iterations; full lines above, filled dots below. Dotted and hollow: all iterations. "
-        "Dashed: what fair sharing at full overlap would leave to gain.",
+        f"{drawing.setting(points[0].runs[0])}; {_seeds(gains)} (dots), noise {(points[0].runs[0].jobs[0].noise or 'none').replace('%', ' %')}. "
+        f"Settled (full lines, filled dots): the last {' and '.join(map(str, dict.fromkeys(settled)))} iterations. Dotted and hollow: all. "
+        "Dashed: what fair sharing at full overlap leaves to gain.",
     )
     pooled = pd.concat([observed.pooled_gains(point).assign(point=_name(point)) for point in points])
     return [*drawing.save(figure, gains, out, study.id), *drawing.write_tables({f"{study.id}-p99": pooled}, out)]
