@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from testbed.core.options import Integer, option
-from testbed.queues import Counter, Room
+from testbed.queues import Buffer, Counter
 
 TITLE = "a FIFO of a few packets"
 KERNEL_NAME = "pfifo"
@@ -41,5 +41,5 @@ class _Limit:
 FORMAT = _Limit()
 
 
-def parameters(options: Options, room: Room) -> dict[str, int]:
+def parameters(options: Options, buffer: Buffer) -> dict[str, int]:
     return {"limit_packets": options.packets}

@@ -59,7 +59,7 @@ def titled(name: str) -> str:
 
 
 def parameters() -> Mapping[str, Parameter]:
-    """Those of all that come with the testbed, by name; the kernel's own have others by the same names."""
+    """Parameters of the testbed's congestion controls, by name. The kernel's reuse some names (``beta``) with other meanings."""
     ours = (family for family in families().values() if family.name not in built_in())
     return {parameter.name: parameter for family in ours for parameter in family.parameters}
 

@@ -388,7 +388,7 @@ RED_MARKED = queues.Counter(layouts.RED_XSTATS.members["marked"][0])
 def counters(root: Tbf) -> list[dict[str, Any]]:
     """What counts marks and drops below a bottleneck's token bucket: the handle it hangs on, where it counts marks, and whether it drops by itself.
 
-    A queue that drops packets which it took before tells nobody above: then every queue below the bucket counts its own drops.
+    The bucket does not count packets that a queue drops after it has accepted them. Then every queue below the bucket counts its own drops.
     """
     leaves = (
         {0x10001: root.below}

@@ -222,8 +222,8 @@ def link(spec: Spec, own: LinkSpec) -> Link:
     name = system_text.name_of(queue)
     if registry.is_file_name(name):
         name = str(Path(name).resolve())
-    room = queues.Room(buffer, frame(spec.mtu), marks == "on" and bool(queues.find(name).MARKS))
-    discipline = QueueDiscipline(queue, name, tuple(queues.parameters(queue, room).items()), room.marks)
+    whole = queues.Buffer(buffer, frame(spec.mtu), marks == "on" and bool(queues.find(name).MARKS))
+    discipline = QueueDiscipline(queue, name, tuple(queues.parameters(queue, whole).items()), whole.marks)
     return Link(rate, buffer, spec.mtu, acks_first, queue=discipline)
 
 

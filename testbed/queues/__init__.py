@@ -12,10 +12,10 @@ A queue is a module with
     a frozen dataclass of what may be written behind its name, see `testbed.core.options`;
 ``FORMAT``
     how its parameters are sent and read back (`Format`);
-``parameters(options, room) -> dict``
-    the parameters, in the kernel's units. Raises `ValueError` where the room or the options do not allow it.
+``parameters(options, buffer) -> dict``
+    the parameters, in the kernel's units. Raises `ValueError` if the buffer or the options do not allow it.
 
-Adding one is adding a file. ``--queue ./mine.py`` names one's own.
+Adding one is adding a file. ``--queue ./mine.py`` names a custom one.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ U32 = struct.Struct("=I")
 
 
 @dataclass(frozen=True)
-class Room:
-    """What a bottleneck has for a queue."""
+class Buffer:
+    """The buffer of a bottleneck, which a queue has."""
 
     size: int  # bytes
     frame_bytes: int  # of the largest packet
@@ -52,7 +52,7 @@ class Room:
 
 @dataclass(frozen=True)
 class Counter:
-    """A number in the statistics of a queue: in the attribute at the end of ``path``, ``offset`` bytes from its begin."""
+    """A number in the statistics of a queue: in the attribute at the end of ``path``, at byte ``offset``."""
 
     offset: int = 0
     path: tuple[int, ...] = ()
@@ -87,7 +87,7 @@ class Module(Protocol):
     def Options(self) -> type[Any]: ...
     @property
     def FORMAT(self) -> Format: ...
-    def parameters(self, options: Any, room: Room) -> dict[str, int]: ...
+    def parameters(self, options: Any, buffer: Buffer) -> dict[str, int]: ...
 
 
 def _unchanged(value: int) -> int:
@@ -117,11 +117,11 @@ def find(name: str) -> Module:
     return cast(Module, registry.find(registry.QUEUE, name))
 
 
-def parameters(text: str, room: Room) -> dict[str, int]:
+def parameters(text: str, buffer: Buffer) -> dict[str, int]:
     """What the queue of ``text`` (``fq_codel:target=5ms``) is made with; raises `RequestError`."""
     module = find(system_text.name_of(text))
     chosen = options.parse(module.Options, text)
     try:
-        return module.parameters(chosen, room)
+        return module.parameters(chosen, buffer)
     except ValueError as error:
         raise UnitError(f"{quoted(text)}: {error}") from error

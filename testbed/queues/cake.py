@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from testbed.core.options import Position, Time, option
 from testbed.core.units import Duration
-from testbed.queues import Attributes, Counter, Room
+from testbed.queues import Attributes, Buffer, Counter
 
 TITLE = "CAKE"
 KERNEL_NAME = "cake"
@@ -22,7 +22,7 @@ OVERHEAD = 2  # memory of a packet ÷ its bytes, about
 
 @dataclass(frozen=True)
 class Options:
-    rtt: Duration = option(Duration(100_000_000), "a round trip of the slowest flows (default: 100ms)", Time())
+    rtt: Duration = option(Duration(100_000_000), "longest usual RTT (default: 100ms)", Time())
     isolation: int = option(
         ISOLATION("triple"), f"what takes turns: {', '.join(ISOLATION.words)} (default: triple)", ISOLATION
     )
@@ -31,12 +31,12 @@ class Options:
 FORMAT = Attributes({"diffserv": 3, "isolation": 5, "rtt_us": 7, "target_us": 8, "memory_bytes": 10}, {})
 
 
-def parameters(options: Options, room: Room) -> dict[str, int]:
+def parameters(options: Options, buffer: Buffer) -> dict[str, int]:
     rtt_us = options.rtt // 1000
     return {
         "diffserv": BEST_EFFORT,
         "isolation": options.isolation,
         "rtt_us": rtt_us,
         "target_us": max(1, rtt_us // 20),
-        "memory_bytes": OVERHEAD * room.size,
+        "memory_bytes": OVERHEAD * buffer.size,
     }

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from testbed.core.options import Time, option
 from testbed.core.units import Duration
-from testbed.queues import Attributes, Counter, Room
+from testbed.queues import Attributes, Buffer, Counter
 
 TITLE = "CoDel (RFC 8289)"
 KERNEL_NAME = "codel"
@@ -15,9 +15,15 @@ MARKS = (Counter(24), Counter(32))  # struct tc_codel_xstats: ecn_mark, ce_mark
 
 @dataclass(frozen=True)
 class Options:
-    target: Duration = option(Duration(5_000_000), "how long packets may wait for long (default: 5ms)", Time())
-    interval: Duration = option(Duration(100_000_000), "a round trip of the slowest flows (default: 100ms)", Time())
-    ce_threshold: Duration | None = option(None, "wait from which every packet is marked (default: none)", Time())
+    target: Duration = option(Duration(5_000_000), "queueing delay that may persist (default: 5ms)", Time())
+    interval: Duration = option(
+        Duration(100_000_000),
+        "time for which the delay may exceed the target: the longest usual RTT (default: 100ms)",
+        Time(),
+    )
+    ce_threshold: Duration | None = option(
+        None, "queueing delay from which every packet is marked (default: none)", Time()
+    )
 
 
 def kept_us(microseconds: int) -> int:
@@ -29,13 +35,13 @@ TIMES = {"target_us": kept_us, "interval_us": kept_us, "ce_threshold_us": kept_u
 FORMAT = Attributes({"target_us": 1, "limit_packets": 2, "interval_us": 3, "ecn": 4, "ce_threshold_us": 5}, TIMES)
 
 
-def parameters(options: Options, room: Room) -> dict[str, int]:
-    return {"limit_packets": room.packets, **times(options, room)}
+def parameters(options: Options, buffer: Buffer) -> dict[str, int]:
+    return {"limit_packets": buffer.packets, **codel_parameters(options, buffer)}
 
 
-def times(options: Options, room: Room) -> dict[str, int]:
+def codel_parameters(options: Options, buffer: Buffer) -> dict[str, int]:
     """The parameters of CoDel itself, whatever queues it watches."""
-    if options.ce_threshold is not None and not room.marks:
+    if options.ce_threshold is not None and not buffer.marks:
         raise ValueError("ce_threshold is for a queue that marks. Leave out --ecn off.")
-    found = {"target_us": options.target // 1000, "interval_us": options.interval // 1000, "ecn": int(room.marks)}
+    found = {"target_us": options.target // 1000, "interval_us": options.interval // 1000, "ecn": int(buffer.marks)}
     return found if options.ce_threshold is None else {**found, "ce_threshold_us": options.ce_threshold // 1000}

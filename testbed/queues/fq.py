@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from testbed.core.options import Bytes, Integer, option
-from testbed.queues import Attributes, Counter, Room
+from testbed.queues import Attributes, Buffer, Counter
 
 TITLE = "fair queueing (Linux's fq)"
 KERNEL_NAME = "fq"
@@ -23,10 +23,10 @@ FORMAT = Attributes(
 )
 
 
-def parameters(options: Options, room: Room) -> dict[str, int]:
-    quantum = options.quantum or 2 * room.frame_bytes
+def parameters(options: Options, buffer: Buffer) -> dict[str, int]:
+    quantum = options.quantum or 2 * buffer.frame_bytes
     return {
-        "limit_packets": room.packets,
+        "limit_packets": buffer.packets,
         "flow_limit_packets": options.flow_limit,
         "quantum_bytes": quantum,
         "initial_quantum_bytes": 5 * quantum,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from testbed.core.options import Bytes, Integer, option
-from testbed.queues import Attributes, Counter, Room, codel
+from testbed.queues import Attributes, Buffer, Counter, codel
 
 TITLE = "FQ-CoDel (RFC 8290)"
 KERNEL_NAME = "fq_codel"
@@ -28,11 +28,11 @@ FORMAT = Attributes(
 )  # fmt: skip
 
 
-def parameters(options: Options, room: Room) -> dict[str, int]:
+def parameters(options: Options, buffer: Buffer) -> dict[str, int]:
     return {
-        "limit_packets": room.packets,
+        "limit_packets": buffer.packets,
         "memory_bytes": MEMORY_BYTES,
         "flows": options.flows,
-        "quantum_bytes": max(256, options.quantum or room.frame_bytes),
-        **codel.times(options, room),
+        "quantum_bytes": max(256, options.quantum or buffer.frame_bytes),
+        **codel.codel_parameters(options, buffer),
     }

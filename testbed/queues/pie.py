@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from testbed.core.options import Integer, Time, option
 from testbed.core.units import Duration
-from testbed.queues import Attributes, Counter, Room
+from testbed.queues import Attributes, Buffer, Counter
 
 TITLE = "PIE (RFC 8033)"
 KERNEL_NAME = "pie"
@@ -16,11 +16,11 @@ TICK_NS = 64
 
 @dataclass(frozen=True)
 class Options:
-    target: Duration = option(Duration(15_000_000), "how long packets should wait (default: 15ms)", Time())
+    target: Duration = option(Duration(15_000_000), "queueing delay that is aimed at (default: 15ms)", Time())
     alpha: int = option(
-        2, "weight of the wait's distance from the target, in 1/16 per second (default: 2)", Integer(0, 32)
+        2, "weight of the delay's distance from the target, in 1/16 per second (default: 2)", Integer(0, 32)
     )
-    beta: int = option(20, "weight of the wait's change, in 1/16 per second (default: 20)", Integer(0, 32))
+    beta: int = option(20, "weight of the delay's change, in 1/16 per second (default: 20)", Integer(0, 32))
 
 
 def _kept_us(microseconds: int) -> int:
@@ -31,11 +31,11 @@ def _kept_us(microseconds: int) -> int:
 FORMAT = Attributes({"target_us": 1, "limit_packets": 2, "alpha": 4, "beta": 5, "ecn": 6}, {"target_us": _kept_us})
 
 
-def parameters(options: Options, room: Room) -> dict[str, int]:
+def parameters(options: Options, buffer: Buffer) -> dict[str, int]:
     return {
-        "limit_packets": room.packets,
+        "limit_packets": buffer.packets,
         "target_us": options.target // 1000,
         "alpha": options.alpha,
         "beta": options.beta,
-        "ecn": int(room.marks),
+        "ecn": int(buffer.marks),
     }

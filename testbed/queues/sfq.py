@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from testbed.core.options import Integer, option
-from testbed.queues import Counter, Room
+from testbed.queues import Buffer, Counter
 
 TITLE = "stochastic fair queueing (SFQ)"
 KERNEL_NAME = "sfq"
@@ -40,10 +40,10 @@ class _Struct:
 FORMAT = _Struct()
 
 
-def parameters(options: Options, room: Room) -> dict[str, int]:
-    limit = min(room.packets, options.flows * options.depth)
+def parameters(options: Options, buffer: Buffer) -> dict[str, int]:
+    limit = min(buffer.packets, options.flows * options.depth)
     return {
-        "quantum_bytes": room.frame_bytes,
+        "quantum_bytes": buffer.frame_bytes,
         "perturb_s": 0,
         "limit_packets": limit,
         "divisor": 1024,

@@ -161,7 +161,7 @@ def timing(
 ) -> Timing:
     """One iteration in isolation: computes one after the other, each group's collectives too, everything else side by side.
 
-    Exchanges of the groups ``inside`` a server take no time, as in a run without ``--intra-rate``.
+    Exchanges of the groups ``inside`` a server take no time, as in a run without ``--intra-server-rate``.
     """
     streams = _Streams()
     ends: dict[str, float] = {}

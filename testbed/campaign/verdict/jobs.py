@@ -121,7 +121,7 @@ def _misreported(job: JobPlan, messages: pd.DataFrame | None) -> int:
 
 
 def _hops(job: JobPlan) -> int:
-    """How often what a job sends goes on from rank to rank, at most; 1 where collectives of its one group differ in that."""
+    """How often what a job sends goes on from rank to rank, at most; 1 if collectives of a single group differ."""
 
     def of(operation: Operation) -> int:
         ranks = len(job.hosts) if operation.members is None else len(operation.members)

@@ -37,7 +37,7 @@ def bottleneck(**fields: object) -> Link:
 @given(size=st.integers(3000, 10**8), mtu=st.sampled_from([1500, 9000]), marks=st.booleans())
 def test_what_is_sent_is_what_is_read_back(name: str, size: int, mtu: int, marks: bool) -> None:
     module = queues.find(name)
-    parameters = queues.parameters(name, queues.Room(size, mtu + 14, marks))
+    parameters = queues.parameters(name, queues.Buffer(size, mtu + 14, marks))
     assert module.FORMAT.decode(module.FORMAT.encode(parameters)) == parameters
     kept = module.FORMAT.kept(parameters)
     assert kept.keys() == parameters.keys()
