@@ -10,11 +10,10 @@ from testbed.report.study import Study
 
 ID = "agreement"
 POSITION = 480
-TITLE = "The same experiment wherever it runs"
+TITLE = "The same experiment on each backend, against the ideal"
 TEXT = (
-    "Two jobs on one link slow enough for a real clock, wherever they were run: under virtual time (uml), on the machine's own kernel "
-    "(host), in the VM (vagrant); against the computed ideal. Left, one job alone; right, both, the last ten iterations. A job alone and MLTCP once "
-    "settled leave nothing to chance and should agree; what the base does depends on chance (`scale`)."
+    "Two jobs on one link, under virtual time (uml), on the machine's own kernel (host), in the VM (vagrant), relative to the computed ideal. Left: a job "
+    "in isolation; right: both, last ten iterations. A job in isolation and MLTCP in steady state should agree; the base depends on chance (`scale`)."
 )
 SEVERAL_BACKENDS = True
 

@@ -19,11 +19,11 @@ from testbed.report.study import Study
 
 ID = "baselines"
 POSITION = 180
-TITLE = "MLTCP beside its neighbours: static unfairness, priority, CASSINI"
+TITLE = "MLTCP comes as close to the ideal as priority and CASSINI, which must know the jobs beforehand"
 TEXT = (
-    "Two jobs that fit together, equal ones and one that sends twice as much as the other, one column per system (in brackets: "
-    "what it must know beforehand), one row per level of compute noise; iteration time ÷ ideal. Left the mean over all iterations, the learning ones included, then the mean of the "
-    "settled half, then its 99th percentile; dashed, a job alone. One dot a seed; the number is the mean."
+    "Two jobs that fit together, equal ones and unequal ones, a column for each system (in brackets: what it must know), a row for each level of compute "
+    "noise. Iteration time relative to the ideal: mean over all iterations, mean and 99th percentile of the settled half; dashed: a job in isolation. A "
+    "dot a seed."
 )
 ORDER = ("baseline", "reference", "treatment")
 METRICS = (

@@ -18,13 +18,11 @@ from testbed.report.study import Study
 
 ID = "concept"
 POSITION = 20
-TITLE = "Inside an iteration: bytes sent, F, congestion window and share of the link"
+TITLE = "F follows the bytes sent, and the job that is ahead gets more of the link"
 TEXT = (
-    "Left, one iteration in which two jobs overlap (first seed): the share of its bytes that each flow has sent, F computed from "
-    "that by the kernel, the congestion window, and what each job gets of the link (stacked). Job by job the window grows faster "
-    "the more has been sent, so the job that began first finishes first. Right, every sample of every seed: F as the kernel reports it "
-    "against S·r + I; and how the link is shared while both send, against the ratio of their F at that moment (bins of equal size, one "
-    "dot each, both axes logarithmic), with the lines of shares ∝ F and ∝ √F. A window takes time to follow F, so the measured slope is the lower."
+    "Left, one iteration in which two jobs overlap (first seed): the share of its bytes that each flow has sent, F, congestion window, and throughput. "
+    "Right, all seeds: F as the kernel reports it against S·r + I, and how two sending jobs share the link against the ratio of their F (lines: shares ∝ F "
+    "and ∝ √F)."
 )
 SHOWN = MLTCP_ACTIVE_FROM + 1
 BIN = 250

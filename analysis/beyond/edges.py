@@ -1,4 +1,4 @@
-"""Hosts as they are: what interfaces of the links' rate, queues, marks and the least timeout make of base and MLTCP."""
+"""Hosts as they are: what NICs at link rate, queues, marks and the minimum RTO make of base and MLTCP."""
 
 from __future__ import annotations
 
@@ -7,77 +7,96 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.colors import TwoSlopeNorm
 
 from testbed.core.runs import measured
 from testbed.core.runs.load import Experiment, LoadError, Run
-from testbed.models.statistics import geometric_mean
-from testbed.report import drawing, style
+from testbed.models.statistics import log_interval
+from testbed.report import drawing, redrawing, style
 from testbed.report import observations as observed
+from testbed.report.figures import Tables
 from testbed.report.study import Study
-from testbed.report.views import mechanism
 
 ID = "edges"
 POSITION = 120
-TITLE = "Hosts as they are: where MLTCP gains behind interfaces of the links' rate"
-TEXT = (
-    "Four jobs that need 96 % of a link, hosts with interfaces of the link's rate. Each cell: last ten iterations ÷ ideal, base → MLTCP, and "
-    "below it the timeouts of both. Blue is a gain, red a harm. A queue that drops and is short lets timeouts decide, a deep one leaves F "
-    "nothing to act on; one that marks does neither. Below, the cell in which MLTCP is slowest against its base, under the base and under MLTCP: the last "
-    "iterations of the first seed, each job's window, what waits in its own NIC and before the link, and what it sends again. The data hold more of each "
-    "run: how far apart jobs start, what a job that begins beside others resends in its first tenth, and how far phases drift in an iteration."
+ALL_BASES = True
+TITLE = (
+    "Behind NICs at link rate MLTCP gains on ECN-marking queues; short drop-tail queues and timeouts decide otherwise"
 )
-WITHIN, LAST = 0.03, 10
+TEXT = (
+    "Four jobs that need 96 % of a link. Last ten iterations of the base divided by MLTCP's (shaded: slower), over the size of the queue. Columns: bases; rows: rates. Full markers: minimum RTO 200 ms; "
+    "open ones, to their right: 5 ms, the same run where nothing times out. Few seeds: indicative. The table counts timeouts and drops."
+)
+LAST = 10
+KINDS = ((True, style.JOBS[0], "o", "-", "ECN-marking"), (False, style.JOBS[1], "s", "--", "drop-tail"))
+LONG_MS = 200.0
+SHADE = "#F3E3DC"  # slower than the base
+TICKS = (0.8, 0.9, 1, 1.1, 1.2, 1.4, 1.7, 2)
 
 
 def draw(study: Study, out: Path) -> list[Path]:
     """Write ``edges.{png,pdf,csv}``; the data: a row per run."""
     table = _table(study)
-    rates, timeouts = sorted(table["rate_bps"].unique()), sorted(table["rto_ms"].unique(), reverse=True)
-    height = 0.6 + 3.2 * len(rates)
-    figure, axes = style.new_figure(1, 1, figsize=(1.6 + 5.6 * len(timeouts), height + 8.0))
-    axes[0, 0].remove()
-    above, below = figure.subfigures(2, 1, height_ratios=[height, 7.2])
-    axes = above.subplots(len(rates), len(timeouts), squeeze=False)
-    for row, rate in zip(axes, rates, strict=True):
-        for axis, rto_ms in zip(row, timeouts, strict=True):
-            _cells(axis, table[(table["rate_bps"] == rate) & (table["rto_ms"] == rto_ms)])
-            axis.set_title(f"{drawing.rate(rate)}, least timeout {rto_ms:g} ms")
+    note = (
+        f"{drawing.count(len(study.runs[0].jobs), 'job')}, {drawing.count(table['seed'].nunique(), 'seed')}; {drawing.backend(study.runs[0])}. "
+        "Marks: from a fifth of the queue on."
+    )
+    return redrawing.publish(plot, {ID: table}, note, out)
+
+
+def plot(tables: Tables) -> Any:
+    """A row a rate, a column a base: gains over the size of the queue."""
+    gains = _gains(tables[ID])
+    rates, bases = sorted(gains["rate_bps"].unique()), list(dict.fromkeys(gains["base"]))
+    queues = sorted(gains["buffer_ms"].unique())
+    figure, axes = style.new_figure(
+        len(rates), len(bases), figsize=(1.6 + 2.7 * len(bases), 0.8 + 2.7 * len(rates)), sharex=True, sharey=True
+    )
+    low, high = 0.93 * gains["gain"].min(), 1.07 * gains["gain"].max()
+    for line, rate in zip(axes, rates, strict=True):
+        for axis, base in zip(line, bases, strict=True):
+            here = gains[(gains["rate_bps"] == rate) & (gains["base"] == base)]
+            for marks, colour, marker, dashes, _ in KINDS:
+                _line(axis, here[here["marks"] == marks], queues, colour, marker, dashes)
+            axis.axhline(1, color="black", linewidth=0.8)
+            axis.axhspan(low / 2, 1, color=SHADE, zorder=0)
+        line[0].set_ylabel(f"gain of the mean\n{drawing.rate(int(rate))}")
+    for axis, base in zip(axes[0], bases, strict=True):
+        axis.set_title(base)
     for axis in axes[-1]:
-        axis.set_xlabel("queue")
-    _mechanism(below, study, table)
-    drawing.caption(
-        figure,
-        f"{drawing.count(len(study.runs[0].jobs), 'job')}, {drawing.count(table['seed'].nunique(), 'seed')}; {drawing.backend(study.runs[0])}.",
-        "Marks: from a fifth of the queue on.",
-    )
-    return drawing.save(figure, table, out, ID)
+        axis.set_xlabel("queue (ms at link rate)")
+    drawing.plain_log(axes[0, 0].yaxis)
+    axes[0, 0].set_yticks(TICKS, [f"{tick:g}" for tick in TICKS])
+    axes[0, 0].set_ylim(min(0.9, low), max(1.2, high))
+    axes[0, 0].set_xticks(range(len(queues)), [f"{queue:g}" for queue in queues])
+    for marks, colour, marker, dashes, name in KINDS:
+        if (gains["marks"] == marks).any():
+            axes[0, 0].plot([], [], marker=marker, linestyle=dashes, color=colour, label=f"{name} queue")
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=2, fontsize=9)
+    return figure
 
 
-def _mechanism(figure: Any, study: Study, table: pd.DataFrame) -> None:
-    """Of the cell in which MLTCP is slowest against its base the first seed, base and MLTCP, traced."""
-    base, mltcp = (
-        table[table["role"] == role].groupby("experiment")["last"].mean() for role in ("baseline", "treatment")
-    )
-    experiment = next(one for one in study.experiments if one.path.name == (mltcp / base).idxmax())
-    runs = {role: next(run for run in experiment.runs if run.role == role) for role in ("baseline", "treatment")}
-    axes = figure.subplots(len(mechanism.ROWS), len(runs), sharex=True, sharey="row", squeeze=False)
-    cell = table[table["experiment"] == experiment.path.name]
-    for column, run in enumerate(runs.values()):
-        row = cell[(cell["cc"] == run.system) & (cell["seed"] == run.seed)].iloc[0]
-        mechanism.draw(
-            axes[:, column],
-            run,
-            f"{run.system}: {row['last']:.2f} × ideal, {drawing.count(int(row['timeouts']), 'timeout')}",
-        )
-    for axis, label in zip(axes[:, 0], mechanism.ROWS, strict=True):
-        axis.set_ylabel(label)
-    axes[0, 0].legend(fontsize=8, ncols=2)
-    link = experiment.runs[0].plan.link
-    queue_ms, marks = link.buffer_bytes * 8e3 / link.rate_bps, "marks" if link.ecn_threshold else "drops"
-    figure.suptitle(
-        f"Where MLTCP gains least or harms most: {drawing.rate(link.rate_bps)}, queue of {queue_ms:.2g} ms that {marks}, least timeout {experiment.runs[0].plan.rto_min_ms:g} ms"
-    )
+def _line(axis: Any, gains: pd.DataFrame, queues: list[float], colour: str, marker: str, dashes: str) -> None:
+    """Means over seeds; the kernel's own minimum RTO joined by a line, a small one in open markers to the right."""
+    for aside, long in ((-0.08, True), (0.08, False)):
+        mine = gains[(gains["rto_ms"] >= LONG_MS) == long]
+        means = {
+            queues.index(float(str(queue))) + aside: list(values) for queue, values in mine.groupby("buffer_ms")["gain"]
+        }
+        centres = [float(np.exp(np.mean(np.log(values)))) for values in means.values()]
+        axis.plot(
+            list(means), centres, marker=marker, linestyle=dashes if long else "", color=colour, markersize=6,
+            markerfacecolor=colour if long else "white", zorder=4,
+        )  # fmt: skip
+        for x, values in means.items():
+            if ends := log_interval(values):
+                axis.vlines(x, *ends, color=colour, linewidth=2, alpha=0.5)
+
+
+def _gains(table: pd.DataFrame) -> pd.DataFrame:
+    """The base's last iterations ÷ MLTCP's, by point and seed."""
+    keys = ["base", "rate_bps", "marks", "rto_ms", "buffer_ms", "seed"]
+    wide = table.pivot_table(index=keys, columns="role", values="last", sort=False)
+    return (wide["baseline"] / wide["treatment"]).dropna().rename("gain").reset_index()
 
 
 def _table(study: Study) -> pd.DataFrame:
@@ -121,35 +140,3 @@ def _beginnings(run: Run) -> dict[str, float]:
         "newcomer_resent": float(np.mean(found)) if found else 0.0,
         "drift": float(apart.diff().abs().iloc[1:, 1:].to_numpy().mean()) / ideal_s,
     }
-
-
-def _cells(axis: Any, rows: pd.DataFrame) -> None:
-    kinds = sorted(
-        {(base, bool(marks)) for base, marks in zip(rows["base"], rows["marks"], strict=True)},
-        key=lambda kind: (not kind[1], kind[0]),
-    )
-    queues = sorted(rows["buffer_ms"].unique())
-    means = dict(iter(rows.groupby(["base", "marks", "buffer_ms", "role"])[["last", "timeouts"]]))
-    gains = np.full((len(kinds), len(queues)), np.nan)
-    for y, kind in enumerate(kinds):
-        for x, queue in enumerate(queues):
-            both = [means.get((*kind, queue, role)) for role in ("baseline", "treatment")]
-            found = [one for one in both if one is not None]
-            if len(found) < len(both):
-                continue
-            base, other = (geometric_mean(one["last"]) for one in found)
-            gains[y, x] = base / other
-            axis.text(x, y - 0.12, f"{base:.2f} → {other:.2f}", ha="center", va="center", fontsize=11,
-                      fontweight="bold" if other <= 1 + WITHIN else "normal")  # fmt: skip
-            axis.text(
-                x,
-                y + 0.24,
-                "timeouts " + ", ".join(f"{one['timeouts'].mean():.0f}" for one in found),
-                ha="center",
-                va="center",
-                fontsize=8,
-            )
-    axis.imshow(gains, aspect="auto", cmap="RdBu", norm=TwoSlopeNorm(1.0, vmin=0.6, vmax=1.6), alpha=0.6)
-    axis.set_xticks(range(len(queues)), [f"{queue:g} ms" for queue in queues])
-    axis.set_yticks(range(len(kinds)), [f"{base}, {'marks' if marks else 'drops'}" for base, marks in kinds])
-    axis.grid(visible=False)

@@ -16,13 +16,11 @@ from testbed.report.study import Study
 
 ID = "favoritism"
 POSITION = 30
-TITLE = "Favouring the job that is ahead, or the one behind"
+TITLE = "Favouring the job that is ahead interleaves two jobs; favouring the one behind makes them overlap"
 TEXT = (
-    "Above, every iteration of the first seed as a line, from top to bottom: the bars are the two jobs' communication phases, "
-    "seen from where the first job begins to communicate. Both runs begin half overlapped. Below, which share of its phase a "
-    "job spends while the other one communicates (0: interleaved, 1: never alone): one thin line a seed, the mean and its 95 % "
-    "interval; dashed, the fluid twin with shares ∝ √F. Flows are fair in the first two iterations, while they learn "
-    "(above the dotted line)."
+    "Above, the communication phases of two jobs in every iteration of the first seed, seen from where the first job begins to communicate. Below, the "
+    "share of its phase in which a job competes with the other (0: interleaved), a thin line a seed, mean and 95 % interval; dashed: the fluid model. "
+    "Above the dotted line flows still learn."
 )
 
 LAST = 5  # iterations judged

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -12,23 +11,36 @@ from matplotlib.ticker import MaxNLocator
 
 from testbed.core.runs.load import Experiment
 from testbed.models.statistics import geometric_mean, log_interval
-from testbed.report import drawing, style
+from testbed.report import drawing, redrawing, style
 from testbed.report import observations as observed
+from testbed.report.figures import Tables
 from testbed.report.study import Study
 
 ID = "patterns"
 POSITION = 200
-TITLE = "Several flows per job, gradients in buckets, several peaks per iteration"
+TITLE = "With several flows, buckets or peaks per iteration MLTCP gains in some patterns and nothing in others"
 TEXT = (
-    "Each row is one mix of jobs (what they need of the link together behind it). Left: the mean iteration time of the settled half ÷ the "
-    "ideal of each job, under the base and under MLTCP; right: the speed-up. One dot a seed. Traces are replayed as full-duplex "
-    "rings, whose collectives cannot always reach the computed ideal even alone; the small bar is the jobs alone."
+    "A row for each mix of jobs, with what they need of the link together. Left: mean iteration of the settled half relative to each job's ideal, under "
+    "the base and MLTCP; right: speed-up, a dot a seed. Small bars: jobs in isolation. Traces are replayed as full-duplex rings, whose collectives cannot "
+    "always reach the ideal."
 )
 
 
 def draw(study: Study, out: Path) -> list[Path]:
-    """Write ``patterns.{png,pdf,csv}``; the data: a row per run."""
-    table, pair = _table(study)
+    """Write ``patterns.{png,pdf,csv}``, a row per run, and ``patterns-assumptions.csv``: what is assumed of the traces."""
+    table, _ = _table(study)
+    note = (
+        f"{drawing.setting(study.runs[0])}; {drawing.count(table['seed'].nunique(), 'seed')} (dots), means, 95 % intervals (cut at the edge). "
+        "Bytes are scaled with the link, times kept. Assumptions: patterns-assumptions.csv."
+    )
+    return redrawing.publish(plot, {ID: table, f"{ID}-assumptions": _assumptions(study)}, note, out)
+
+
+def plot(tables: Tables) -> Any:
+    """A row a pattern: iteration times, and the speed-up."""
+    table = tables[ID]
+    pair = observed.pair(observed.roles(table))
+    assert pair is not None
     names = list(dict.fromkeys(table.sort_values("load")["pattern"]))
     figure, axes = style.new_figure(1, 2, figsize=(11, 1.4 + 0.62 * len(names)), sharey=True, width_ratios=[1.3, 1])
     left, right = axes[0]
@@ -63,13 +75,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     low, high = right.get_xlim()
     right.set_xlim(min(low, 0.95), max(high, 1.05))
     right.xaxis.set_major_locator(MaxNLocator(6))
-    drawing.caption(
-        figure,
-        f"{drawing.setting(study.runs[0])}; {drawing.count(table['seed'].nunique(), 'seed')} (dots), means, 95 % intervals (cut at the edge). "
-        "Bytes are scaled with the link, times kept.",
-        *_assumptions(study),
-    )
-    return drawing.save(figure, table, out, ID)
+    return figure
 
 
 def _table(study: Study) -> tuple[pd.DataFrame, tuple[str, str]]:
@@ -98,16 +104,13 @@ def _pattern(experiment: Experiment) -> str:
     return " + ".join(texts)
 
 
-def _assumptions(study: Study) -> list[str]:
-    """All that is assumed of the traces, once each, with the first pattern that takes it."""
-    said: set[str] = set()
-    lines = []
+def _assumptions(study: Study) -> pd.DataFrame:
+    """All that is assumed of the traces, once each, with the first pattern that takes it: ``pattern, assumption``."""
+    found: dict[str, str] = {}
     for experiment in sorted(study.experiments, key=lambda one: len({job.trace for job in one.runs[0].jobs})):
-        new = [text for text in experiment.runs[0].plan.assumptions if text not in said]
-        said |= set(new)
-        if new:
-            lines += textwrap.wrap(f"Assumed of {_pattern(experiment)}: {'; '.join(new)}.", 170)
-    return lines
+        for text in experiment.runs[0].plan.assumptions:
+            found.setdefault(text, _pattern(experiment))
+    return pd.DataFrame([(pattern, text) for text, pattern in found.items()], columns=["pattern", "assumption"])
 
 
 def _row(axis: Any, y: float, values: list[float], colour: str) -> None:

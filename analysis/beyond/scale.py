@@ -18,11 +18,11 @@ from testbed.report.study import Study
 
 ID = "scale"
 POSITION = 110
-TITLE = "Small emulations flatter the base: steady state against loss cycles per communication phase"
+TITLE = "Small emulations flatter the base: it interleaves by chance where a phase holds few loss cycles"
 TEXT = (
-    "Two jobs, one panel for each level of compute noise; each column of dots is one link (rate by shape, buffer by position), one "
-    "dot a seed, the line through the means. Exactly fair sharing keeps any offset, so that chance decides: the fewer loss cycles a phase holds, "
-    "the larger its steps, and the sooner the base drifts apart by itself (towards 1). MLTCP's state should not depend on it."
+    "Two jobs, a panel for each level of compute noise, a column of dots for each link (rate by shape, buffer by position), a dot a seed. Exactly fair "
+    "sharing keeps any offset. The fewer loss cycles a communication phase holds, the more the base interleaves without MLTCP (towards 1). MLTCP's steady "
+    "state should not depend on them."
 )
 MARKERS = "osD^vP*X"
 

@@ -16,11 +16,10 @@ from testbed.report.study import Study
 
 ID = "ltp-beside"
 POSITION = 240
-TITLE = "LTP beside other traffic"
+TITLE = "Next to LTP a loss-based TCP keeps as little as 2 % of its fair share"
 TEXT = (
-    "One job sends by LTP, the other by what the colour says, a message after the other, as fast as they go. Left: the other's share of the link; "
-    "middle: LTP's; right: how even they are (Jain's index; 1: equal, 0.5: one has everything). Queues are in bandwidth-delay products. "
-    "LTP does not slow down for losses, so a short queue is where a TCP that does has to give way."
+    "One job sends by LTP, the other by the transport of the legend, one message after another. Left: the other's share of the link; middle: LTP's; right: "
+    "Jain's index (1: equal, 0.5: one has everything). Queues in bandwidth-delay products. LTP does not slow down for losses."
 )
 
 

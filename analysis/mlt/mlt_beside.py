@@ -13,7 +13,7 @@ from testbed.report.study import Study
 
 ID = "mlt-beside"
 POSITION = 360
-TITLE = "MLT beside TCP: one queue, or classes of its own"
+TITLE = "In one queue TCP starves MLT, and in queues of its own MLT starves TCP"
 TEXT = (
     "One job sends by MLT, the other by TCP, a message after the other, as fast as they go. Bars: what each gets of the link, means; dots are seeds. In one queue MLT slows down for "
     "the delay that TCP makes; in classes of its own, which are served first, TCP has what is left."

@@ -15,10 +15,10 @@ from testbed.report.study import Study
 
 ID = "mlt-interleave"
 POSITION = 350
-TITLE = "MLTCP's idea under LTP and MLT: do two jobs interleave?"
+TITLE = "With F two jobs under MLT interleave; under LTP F makes them slower"
 TEXT = (
-    "A mean iteration of two jobs on one link ÷ that of each alone (the ideal, where that was not run), over the iterations; pale lines are seeds. With F a transport goes by what of its round is delivered, as "
-    "MLTCP by what of its iteration is sent: MLT adds F times as much to its rate, LTP probes F times as strongly."
+    "Mean iteration of two jobs on one link relative to isolation, over the iterations; pale lines are seeds. F takes what of a round is delivered, as "
+    "MLTCP takes what of an iteration is sent. MLT adds F times as much to its rate; LTP probes F times as strongly."
 )
 SETTLED, CLOSE = 5, 1.05  # from that iteration on; times as long as alone
 

@@ -18,12 +18,11 @@ from testbed.report.study import Study
 
 ID = "curves"
 POSITION = 40
-TITLE = "Which functions F interleave jobs, how soon, and where they end"
+TITLE = "Every increasing F interleaves two and four jobs; decreasing ones never do"
 TEXT = (
-    "Six functions F between 0.25 and 2, and Reno (F = 1), on jobs that just fit. Above, the functions, and the iteration time of two "
-    "jobs in multiples of the ideal: one thin line a seed, and their mean. Below, the first iteration from which every job stays within 5 % of "
-    "its time alone (one dot a seed, the bar is the median; dots at the top: never in this run), with the fluid twin's answer "
-    "for the same starts as a diamond (shares ∝ F filled, ∝ √F hollow); and the last ten iterations in multiples of the ideal (mean and 95 % interval)."
+    "Above, six functions F, and the iteration time of two jobs relative to the ideal, a thin line a seed. Below, the first iteration from which every job "
+    "stays within 5 % of its time in isolation (bars: medians; top: never; diamonds: fluid model, shares ∝ F filled, ∝ √F hollow), and the last ten "
+    "iterations (means, 95 % intervals)."
 )
 COLOURS = {
     "constant": style.REFERENCE, "linear": style.JOBS[0], "quadratic": style.JOBS[4], "reciprocal": style.JOBS[2], "concave": style.JOBS[3],

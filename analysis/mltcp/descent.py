@@ -19,13 +19,11 @@ from testbed.report.study import Study
 
 ID = "descent"
 POSITION = 50
-TITLE = "The distance of two jobs, iteration by iteration, against the shift equation"
+TITLE = "Two jobs move apart as the shift equation says, to about 0.05 of a communication phase"
 TEXT = (
-    "How far apart two jobs begin to communicate (D), in units of the time that one of them communicates alone (A). Left: D "
-    "over the iterations, one thin line a seed, mean and 95 % interval; at D = A the phases no "
-    "longer overlap. Middle: by how much D changes in one iteration, one dot each, against the shift "
-    "equation with shares ∝ F (losses together, as the paper has it) and ∝ √F (losses apart), both with shares frozen at the moment the second job begins, and against the fluid twin, in which they follow F. Right: the loss "
-    "function, minus the integral of the shift; the dots are the mean D of the iterations from the third on, at which F is in force."
+    "D: distance between the starts of two communication phases, in units of their length A. Left: D over iterations, a thin line a seed, with 95 % "
+    "interval. Middle: its change in one iteration against the shift equation (shares ∝ F, ∝ √F) and the fluid model. Right: the loss function; dots: mean "
+    "D from the third iteration on."
 )
 SETTLED = 0.97  # of A: from there on there is nothing to descend
 EXPONENTS = {1.0: "∝ F", 0.5: "∝ √F"}

@@ -16,7 +16,7 @@ from testbed.report.study import Study
 
 ID = "fairness"
 POSITION = 190
-TITLE = "MLTCP beside ordinary TCP"
+TITLE = "Next to MLTCP, jobs and long flows on ordinary TCP are not slower, but jobs on MLTCP are slowed by a long flow"
 TEXT = (
     "Left: two training jobs of which none, one or both use MLTCP; the iteration time of each kind of job ÷ its ideal, settled half. "
     "Middle and right: training jobs beside one long-lived flow of the base: their iteration time, and its share of the link. One dot a seed."

@@ -13,12 +13,10 @@ from testbed.report.study import Study
 
 ID = "partial"
 POSITION = 150
-TITLE = "Jobs that do not fit together: from 80 % to 150 % of the link"
+TITLE = "Jobs that do not fit together gain less the more of the link they need"
 TEXT = (
-    "Left: iteration time (settled half) against what the jobs need together, under the base and under MLTCP, between two "
-    "lines: fair sharing of phases that overlap in full (dotted), and the least that the link allows (dashed: one iteration "
-    "until the link is full, then its load). Right: the speed-up, one dot a seed. Beyond 100 % some overlap is left in "
-    "every iteration whatever the congestion control does, and the two lines come closer to each other."
+    "Left: iteration time of the settled half against load, under the base and MLTCP; dotted: fair sharing of phases that overlap in full, dashed: the "
+    "least that the link allows. Right: speed-up, a dot a seed. Above 100 % some overlap is left in every iteration whatever the congestion control does."
 )
 
 

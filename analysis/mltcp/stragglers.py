@@ -17,12 +17,11 @@ from testbed.report.study import Study
 
 ID = "stragglers"
 POSITION = 140
-TITLE = "Stragglers: compute times that vary from iteration to iteration"
+TITLE = "MLTCP keeps its gain when compute times vary; the paper's bound on the error is undecided"
 TEXT = (
-    "Two jobs with a duty of one half have a single best offset. Left: the standard deviation of the offset around its mean, "
-    "against that of a job's own noise, one dot a seed; dashed the paper's bound, dotted what two independent noises give "
-    "if each iteration leaves I/(S+I) of an error (linear model). Right: what the noise costs, as the mean iteration "
-    "time of the settled half ÷ the ideal without noise; a job alone for comparison."
+    "Two jobs with a duty of one half. Left: standard deviation of their offset against that of a job's own noise; dashed: the paper's bound, dotted: a "
+    "linear model in which an iteration leaves I/(S+I) of an error. Right: mean iteration of the settled half relative to the ideal without noise, with a "
+    "job in isolation."
 )
 
 

@@ -15,11 +15,11 @@ from testbed.report.study import Study
 
 ID = "sjf-bound"
 POSITION = 430
-TITLE = "SJF-BCO: its makespan beside the optimum, and the ratio that Theorem 5 gives it"
+TITLE = "SJF-BCO's makespan exceeds the bound of its Theorem 5 on a list that is checked by hand"
 TEXT = (
-    "Jobs on one server, which communicate nothing, so that the ratio of Theorem 5, n_g φ u / l, is n_g, the GPUs of the largest job. Left, one list that anybody can check by hand, with "
-    "FA-FFP read as the report's text has it (pack) or as its pseudo-code (leastload), and θ from a grid or by bisection. Right, drawn lists of four to seven jobs: the share of them whose makespan, in the reading that does best, is at most "
-    "so many times the optimum. The optimum comes from an exhaustive search; the dashed lines are the bounds (those for n_g = 2 and 4 lie at 2 and 4)."
+    "Jobs on one server without communication, where Theorem 5 bounds makespan ÷ optimum by n_g, the GPUs of the largest job. Left: one list, FA-FFP as "
+    "text (pack) or pseudo-code (leastload), θ from a grid or by bisection. Right: drawn lists, best reading; dashed: bounds. The optimum is by exhaustive "
+    "search."
 )
 OPTIMUM = "optimum"
 READINGS = {

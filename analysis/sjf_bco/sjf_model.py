@@ -15,11 +15,11 @@ from testbed.report.study import Study
 
 ID = "sjf-model"
 POSITION = 440
-TITLE = "SJF-BCO's model: what contention costs, predicted and measured"
+TITLE = "Equation 8 predicts unseen Reno iterations to about 9 %; under MLTCP contention costs less"
 TEXT = (
-    "Equal jobs share the uplinks of two servers, p of them. Left, how much longer an iteration takes than alone (settled half, a dot a run), over what equation 8 "
-    "says once it is fitted to the other half of the cells; on the line they agree, between the dotted lines within 10 %. Right, f: the fair share of how many jobs it is "
-    "that each gets of the link while it sends, as fitted for each seed; the dashed line is f = p, jobs that always send together."
+    "Equal jobs share the uplinks of two servers. Left: measured slowdown (settled half, a dot a run) against equation 8, fitted to the other half of the "
+    "cells; dotted: within 10 %. Right: f, the number of jobs whose fair share each gets while it sends, fitted for each seed; dashed: f = p, all send "
+    "together."
 )
 CLOSE = 0.10
 

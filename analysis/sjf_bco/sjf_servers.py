@@ -12,7 +12,7 @@ from testbed.report.study import Study
 
 ID = "sjf-servers"
 POSITION = 400
-TITLE = "SJF-BCO: the makespan by the number of servers"
+TITLE = "With twice the servers SJF-BCO's makespan falls to 0.61 (published: 0.57)"
 TEXT = (
     "Lines are means over seeds (dots) of each job scheduler; dashed with diamonds the report's values, which are of the published setting; scales "
     "differ from setting to setting. Servers are drawn from 4, 8, 16 and 32 GPUs."

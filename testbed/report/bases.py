@@ -28,7 +28,12 @@ def studies(study: Study) -> dict[str, Study]:
 
 
 def draw(figure: Figure, study: Study, out: Path) -> list[Path]:
-    """A figure's files: images of the first base under its id, of the others under its id and their name; one table with all of them."""
+    """A figure's files: images of the first base under its id, of the others under its id and their name; one table with all of them.
+
+    A figure that shows all bases in one image has ``ALL_BASES = True``, and says itself in its tables which row is whose.
+    """
+    if getattr(figure, "ALL_BASES", False):
+        return figure.draw(study, out)
     found = studies(study)
     written: dict[Path, None] = {}
     tables: dict[str, list[pd.DataFrame]] = {}

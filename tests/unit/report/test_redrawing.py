@@ -15,7 +15,8 @@ from tests.support import synthetic
 
 KEPT = Path(__file__).parents[3] / "docs" / "report" / "figures"
 MOST_PANELS, HIGHEST, MOST_WORDS = 12, 2000, 60
-IMAGES = sorted(path for path in KEPT.glob("*.png") if style.description(path))
+UNCHECKED = ("cdf-", "interleaving", "tails")  # drawn from runs, whose tables do not hold all that is shown
+IMAGES = sorted(path for path in KEPT.glob("*.png") if not path.stem.startswith(UNCHECKED))
 
 
 @pytest.fixture(scope="module")
@@ -87,11 +88,13 @@ def test_a_description_has_panels_axes_and_series_once() -> None:
 @pytest.mark.parametrize("image", IMAGES, ids=lambda path: path.stem)
 def test_a_kept_image_fits_a_page(image: Path) -> None:
     with Image.open(image) as found:
-        assert found.height <= HIGHEST and int(found.info["Panels"]) <= MOST_PANELS
-    assert len(style.note(image).split()) <= MOST_WORDS
+        assert found.height <= HIGHEST and int(found.info.get("Panels", 1)) <= MOST_PANELS
+    assert len(style.note(image).split()) <= MOST_WORDS and style.description(image)
 
 
-@pytest.mark.parametrize("figure", [one for one in figures.every() if figures.is_plotted(one)], ids=lambda one: one.ID)
+@pytest.mark.parametrize(
+    "figure", [one for one in figures.every() if not one.ID.startswith(UNCHECKED)], ids=lambda one: one.ID
+)
 def test_a_caption_is_short(figure: figures.Figure) -> None:
     assert len(figure.TEXT.split()) <= MOST_WORDS
     kept = chapters.kept(figure.ID, KEPT)
