@@ -1,4 +1,4 @@
-"""Where a 99th percentile gains four times: many long jobs beside one short job that they would hold up."""
+"""Where a 99th percentile gains four times: many long jobs next to a short one."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from testbed.report.study import Study
 
 ID = "tail"
 POSITION = 100
-TITLE = "Beside many long jobs a short job's tail gains up to 4 times"
+TITLE = "Next to twenty long jobs, a short job's 99th percentile gains 4.2 times under Reno, 3.1 times with the paper's rule"
 TEXT = (
     "Four times happens where many long jobs share a link with one short job that needs half of it, and each flow has five frames of marking threshold. "
-    "Fair sharing lets every sending long job prolong the short one. Steady state: the second half of each job's iterations. Dotted: exactly fair sharing, without packets."
+    "Under fair sharing every long job that sends prolongs the short one. Steady state: last half of the iterations. Dotted: fair sharing without packets."
 )
 CLAIMED = 4.0
 POINT = ["long_jobs", "duty", "frames", "noise"]
@@ -53,7 +53,7 @@ def draw(study: Study, out: Path) -> list[Path]:
             axes[2, column].set_xlabel(f"share of the link of the short job ({many} long ones)")
     drawing.caption(
         figure,
-        f"{int(most[0])} jobs of {max(measured.ideals_s(study.runs[0])):.2g} s beside one of {1e3 * min(measured.ideals_s(study.runs[0])):.0f} ms; {drawing.setting(study.runs[0])}; "
+        f"{int(most[0])} jobs of {max(measured.ideals_s(study.runs[0])):.2g} s next to one of {1e3 * min(measured.ideals_s(study.runs[0])):.0f} ms; {drawing.setting(study.runs[0])}; "
         f"{drawing.count(int(_at(table, most)['seed'].nunique()), 'seed')} (dots){', one in the map below' if several else ''}.",
     )
     return [*drawing.save(figure, table, out, ID), *drawing.write_tables({f"{ID}-p99": gains}, out)]
