@@ -46,7 +46,9 @@ def unpack(archive: bytes) -> None:
             folder = Path(tempfile.mkdtemp(prefix="travelled-", dir=cache))
             with removed_in_any_case(folder):
                 with tarfile.open(fileobj=io.BytesIO(archive)) as packed:
-                    packed.extractall(folder, filter="data")
+                    if hasattr(tarfile, "data_filter"):  # from Python 3.11.4 on
+                        packed.extraction_filter = tarfile.data_filter
+                    packed.extractall(folder)
                 (entry,) = folder.iterdir()
                 _put(entry, cache / entry.name)
 

@@ -44,8 +44,9 @@ def other_bytes(case: Case) -> float:
             rows = case.iterations[(case.iterations["job"] == job.job) & (case.iterations["worker"] == rank)]
             short = job.leave_ns is None and job.job not in case.failed and len(rows) != job.iterations
             wrong += int((rows["bytes"] != expected).sum()) + short
-        if job.groups and job.by_tcp and job.job not in case.failed:
-            wrong += _misdirected(job, case)
+        if job.groups and job.job not in case.failed:
+            plain = builtin_transport.plain(job.transport)
+            wrong += _misdirected(job, case) if plain else _misaddressed(job, case.messages)
     return wrong + sum(
         _misreported(job, case.messages)
         for job in case.plan.jobs
@@ -84,6 +85,19 @@ def _misdirected(job: JobPlan, case: Case) -> int:
             more = 1 + int((t_s - own["end_s"].max()) / (own["end_s"] - own["start_s"]).min())
         wrong += not size * (ended - 1 - job.overlaps) <= carried <= size * (begun + more) + connections
     return wrong
+
+
+def _misaddressed(job: JobPlan, messages: pd.DataFrame | None) -> int:
+    """The same of other transports, which tell the bytes of each message: flows and iterations with other bytes than the job's."""
+    if messages is None:
+        return 0  # `_misreported` counts it
+    received = messages[(messages["job"] == job.job) & (messages["side"] == "receive")]
+    found = received.groupby(["peer", "worker", "iteration"])["bytes"].sum().unstack(fill_value=0)
+    wanted = pd.Series(bytes_per_flow(job), dtype=float)
+    either = found.index.union(wanted.index)
+    return int(
+        found.reindex(either, fill_value=0).ne(wanted.reindex(either, fill_value=0), axis="index").to_numpy().sum()
+    )
 
 
 def holds_gpus(case: Case) -> Unjudged | None:
