@@ -88,7 +88,8 @@ def register(cc: CongestionControl, modules: Path | None = None, name: str | Non
     assert program is not None
     compiled = bpf.compile_program(program)
     loaded = bpf.register(compiled, name, cc.constants)
-    held = bpf.read_constants(loaded.map_fds, compiled, catalogue.effective(cc))
+    stands_in = catalogue.of_the_kernel(cc)  # for the kernel's own, whose parameters it does not have
+    held = {} if stands_in else bpf.read_constants(loaded.map_fds, compiled, catalogue.effective(cc))
     return Registered(name, "eBPF", loaded, held)
 
 
