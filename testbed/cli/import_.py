@@ -135,6 +135,7 @@ def run(parsed: argparse.Namespace) -> int:
         format=parsed.format,
         only=_only(parsed.only),
     )
+    _check_ranks(request.ranks, imported.trace, parsed.files)
     try:
         save(imported.trace, parsed.output)
     except ValueError as error:
@@ -190,6 +191,15 @@ def _number(text: str | None, option: str, of: str) -> int | None:
     if not text.isdecimal() or not 1 <= len(text) <= 6 or int(text) < 1:
         raise TraceError(f"{option} {text[:20]!r}: a number of {of}, 1 to 999999")
     return int(text)
+
+
+def _check_ranks(asked: int | None, trace: Trace, files: list[Path]) -> None:
+    """Raises `TraceError` where the files name another number of ranks than ``--ranks``."""
+    named = {trace.ranks} | {len(ranks) for group in trace.groups.values() for ranks in group}
+    if asked is not None and trace.ranks is not None and asked not in named:
+        raise TraceError(
+            f"--ranks {asked} does not fit {', '.join(map(str, files))}, of {trace.ranks} ranks. Leave --ranks out"
+        )
 
 
 def _only(text: str | None) -> frozenset[Kind] | None:

@@ -28,8 +28,20 @@ def rank_of(path: Path) -> int | None:
 
 
 def expanded(paths: Sequence[Path]) -> list[Path]:
-    """The same, with the files of all ranks for a folder (``traces/``) or a prefix (``traces/workload``) that has some."""
-    return [file for path in paths for file in (_files(path) or [path])]
+    """The same, with the files of all ranks for a folder (``traces/``) or a prefix (``traces/workload``) that has some.
+
+    Raises `TraceError` for a folder that has none.
+    """
+    return [file for path in paths for file in (_files(path) or [_no_folder(path)])]
+
+
+def _no_folder(path: Path) -> Path:
+    if path.is_dir():
+        raise TraceError(
+            f"{shown(str(path), 200)} is a folder without a file of a rank. The name of such a file ends in the rank, as in trace.0.json. "
+            "Rename the files, or name them one by one"
+        )
+    return path
 
 
 def _files(path: Path) -> list[Path]:

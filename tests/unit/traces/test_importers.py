@@ -87,6 +87,17 @@ def test_a_replay_takes_as_long_as_the_profile(tmp_path: Path, capsys: pytest.Ca
     assert "warning" in capsys.readouterr().out
 
 
+def test_another_number_of_ranks_than_the_profile_names_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ranks_named: dict[str, Any] = {"Process Group Ranks": "[0, 1]"}
+    path, out = data_parallel(3, 0.0, **ranks_named).write(tmp_path), tmp_path / "mine.json"
+    ranks = imported(path).ranks
+    assert ranks and cli(path, "-o", out, "--ranks", str(ranks + 1)) == 2
+    assert f"--ranks {ranks + 1} does not fit" in capsys.readouterr().err and not out.exists()
+    assert cli(path, "-o", out, "--ranks", str(ranks)) == 0
+
+
 @pytest.mark.parametrize("option", ["-o", "--out", "--output"])
 def test_where_the_trace_goes(option: str, tmp_path: Path) -> None:
     assert cli(ONE_RANK, option, tmp_path / "mine.json") == 0
@@ -120,7 +131,10 @@ def test_wrong_requests(
 
 def test_files_that_are_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     gone = tmp_path / "gone.json"
-    for path, says in ((gone, f"there is no file {gone}"), (tmp_path, f"{tmp_path} cannot be read: it is a folder")):
+    for path, says in (
+        (gone, f"there is no file {gone}"),
+        (tmp_path, f"{tmp_path} is a folder without a file of a rank"),
+    ):
         assert cli(path, "-o", tmp_path / "out.json") == 2
         assert f"error: {says}" in capsys.readouterr().err
 

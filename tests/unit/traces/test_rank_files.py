@@ -57,6 +57,12 @@ def test_a_folder_or_a_prefix_stands_for_the_files_of_all_ranks(tmp_path: Path) 
     assert [rank_of(Path(name)) for name in names] == [10, 3, None, None, 7, 5]
 
 
+def test_a_folder_without_files_of_ranks_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "profile.json").write_text("{}")
+    with pytest.raises(TraceError, match=r"without a file of a rank.*trace\.0\.json"):
+        expanded([tmp_path])
+
+
 def test_process_groups_in_a_file(tmp_path: Path) -> None:
     path = tmp_path / "comm_group.json"
     path.write_text(json.dumps({"1": [0, 1], "dp": [[0, 2], [1, 3]]}))
