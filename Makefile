@@ -4,7 +4,7 @@ PYTHON := .venv/bin/python
 # The testbed's own kernel work needs root; ask for it only if we are not.
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: help setup environment python kernel modules torch demo demo-host test test-unit test-uml test-netns test-long coverage matrix check mutants benchmarks reproduce reproduce-measured reproduce-there agreement figures report docs clean
+.PHONY: help setup environment python kernel modules torch demo demo-host test test-unit test-uml test-netns test-long coverage matrix check mutants benchmarks reproduce reproduce-measured reproduce-there agreement figures report docs docs-pages docs-packages prose clean
 .PHONY: vm-tools browser libfuzzer vm-kernel box test-vagrant
 
 help:
@@ -26,7 +26,8 @@ help:
 	@echo "make matrix      the unit tests by every Python, a few runs on every linux-source that is found, modules of 32 bits (LINUX_SOURCE=…)"
 	@echo "make mutants     whether the tests notice 40 deliberate faults, one at a time (goes on where it was stopped; docs/testing.md)"
 	@echo "make test-vagrant box, vagrant up, a run in the VM, vagrant destroy (half an hour without KVM)"
-	@echo "make docs        the drawing of docs/architecture.md, docs/commands.md and docs/fields.md, from the code"
+	@echo "make docs        the documentation site, in build/docs; warnings are errors"
+	@echo "make prose       sentence lengths of the documentation, page by page; fails above the budget"
 	@echo "make benchmarks  cost per ACK in eBPF, of a run's start, of a sample; time to build a network, speed against ns-3"
 	@echo "make clean       remove the environment, results and figures"
 
@@ -146,8 +147,21 @@ check: environment
 	.venv/bin/lint-imports --no-cache
 	.venv/bin/clang-format --dry-run -Werror testbed/transports/datagram/native/*.[ch] tests/unit/transports/*.[ch]
 
-# What follows from the code: a test compares it.
-docs: environment
+# The site. Its packages come with hashes, too, and are installed once.
+docs-packages: environment
+	@cmp -s tools/docs-requirements.txt .venv/docs-installed || { echo "installing packages for the documentation into .venv" && \
+		.venv/bin/pip install -qq --disable-pip-version-check --root-user-action=ignore --require-hashes --no-deps --only-binary :all: \
+			-r tools/docs-requirements.txt && cp tools/docs-requirements.txt .venv/docs-installed; }
+
+docs: docs-pages docs-packages
+	.venv/bin/sphinx-build -q -W --keep-going -b html docs build/docs
+	@echo "build/docs/index.html"
+
+prose: docs-packages
+	$(PYTHON) -m tools.prose
+
+# Pages that follow from the code: a test compares them.
+docs-pages: environment
 	$(PYTHON) tools/draw_architecture.py
 	$(PYTHON) -m tools.commands_page
 	$(PYTHON) -m testbed schema --markdown > docs/fields.md
