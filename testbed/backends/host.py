@@ -13,6 +13,7 @@ import os
 import platform
 import selectors
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -23,20 +24,23 @@ from typing import Any
 
 import msgspec
 
+from testbed.backends import named
 from testbed.backends.progress import LOOK_S, Patience, Watch
 from testbed.backends.stream import listen
+from testbed.backends.visit import Visit
 from testbed.congestion import catalogue
 from testbed.core import rlimits
 from testbed.core.children import end_with
 from testbed.core.environment import PACKAGES
 from testbed.core.errors import MachineError, TestbedError
-from testbed.core.runs.events import Event
+from testbed.core.runs.events import Event, Named
 from testbed.core.runs.plan import Clock, CongestionControl, Plan
 from testbed.linux import features
 from testbed.linux.loading import classifier, registry
 from testbed.linux.participants import program as programs
 from testbed.linux.sampling import disturbances
 from testbed.linux.setup_steps import changes
+from testbed.linux.shell.link import DESCRIPTORS
 from testbed.replay import training
 from testbed.spec.limits import LINUX, Limits
 from testbed.transports.datagram import native
@@ -74,13 +78,19 @@ class Host:
     def identity(self) -> None:
         """The kernel is the machine's own."""
 
-    def run(self, plan: Plan, on_event: Callable[[Event], None], patience: Patience) -> bytes:
-        """Run ``plan``; raises what the run raised, or `TestbedError` if it went away or was given up."""
+    def run(
+        self, plan: Plan, on_event: Callable[[Event], None], patience: Patience, visit: Visit | None = None
+    ) -> bytes:  # fmt: skip
+        """Run ``plan``, perhaps with a shell (``visit``).
+
+        Raises what the run raised, `TestbedError` if it went away or was given up, or `LeftError`.
+        """
         command = [
             "setpriv", "--pdeathsig", "KILL", "--",
             "unshare", "--kill-child=KILL", "--fork", "--pid", "--mount-proc", "--net", "--ipc", "--uts", "--",
             sys.executable, "-P", "-m", "testbed.linux.run_in_kernel",
         ]  # fmt: skip
+        lines = [msgspec.json.encode(plan)]
         environment = {
             "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
             "PYTHONPATH": PACKAGES,
@@ -89,15 +99,27 @@ class Host:
             **{key: os.environ[key] for key in ("HOME", "XDG_CACHE_HOME") if key in os.environ},
         }
         end_with_sudo()
-        with disturbances.recorded() as recording, tempfile.TemporaryFile() as errors, _behind_the_network():
+        with (
+            disturbances.recorded() as recording, tempfile.TemporaryFile() as errors, _behind_the_network(),
+            contextlib.ExitStack() as shell,
+        ):  # fmt: skip
+            theirs: list[int] = []
+            if visit is not None:
+                ours, inside = socket.socketpair()
+                shell.enter_context(ours)
+                shell.enter_context(inside)
+                theirs = [inside.fileno()]
+                command += ["--shell", str(inside.fileno())]
+                lines.append(msgspec.json.encode(visit.request))
+                on_event = _attended(visit, ours, shell, on_event)
             process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment,
-                start_new_session=True,
+                start_new_session=True, pass_fds=theirs,
             )  # fmt: skip
             try:
                 assert process.stdin is not None
                 with contextlib.suppress(BrokenPipeError):
-                    process.stdin.write(msgspec.json.encode(plan) + b"\n")
+                    process.stdin.write(b"\n".join([*lines, b""]))
                     process.stdin.flush()
                 archive = _listen(process, errors, Watch(patience, recording.observe(on_event), virtual=False))
                 return recording.added_to(archive)
@@ -109,6 +131,30 @@ class Host:
                     if stream is not None:
                         with contextlib.suppress(BrokenPipeError):
                             stream.close()
+
+
+def _attended(
+    visit: Visit, ours: socket.socket, shell: contextlib.ExitStack, on_event: Callable[[Event], None]
+) -> Callable[[Event], None]:  # fmt: skip
+    """What hears the events of a run with a shell, whose hosts are named namespaces until ``shell`` ends."""
+
+    def hear(event: Event) -> None:
+        if not isinstance(event, Named):
+            talk(event)
+            return
+        found: list[int] = []
+        while len(found) < len(event.names):
+            _, descriptors, _, _ = socket.recv_fds(ours, 1, DESCRIPTORS)
+            found += descriptors
+        for fd in found:
+            shell.callback(os.close, fd)
+        shell.enter_context(named.namespaces(dict(zip(event.names, found, strict=True))))
+
+    def reply(_number: int, answer: bytes) -> None:
+        ours.sendall(answer + b"\n")
+
+    talk = visit.attend(reply, on_event)
+    return hear
 
 
 def check_congestion(cc: CongestionControl) -> None:

@@ -22,17 +22,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
+from testbed.backends import visit as visits
 from testbed.backends.host import end_with_sudo
 from testbed.backends.progress import Patience, StoodStillError, Watch
 from testbed.backends.stream import listen
 from testbed.backends.usermode import kernel
 from testbed.backends.usermode.kernel import Kernel
+from testbed.backends.visit import Visit
 from testbed.congestion import catalogue
 from testbed.core import progress, rlimits, temp_dirs
 from testbed.core.environment import CACHE, IS_CHECKOUT, PACKAGES, cache_folder
@@ -148,16 +150,24 @@ class Uml:
         """What the manifest says of the kernel."""
         return UserModeLinux(**msgspec.structs.asdict(self.kernel.identity), modules=self.kernel.modules().name)
 
-    def run(self, plan: Plan, on_event: Callable[[Event], None], patience: Patience) -> bytes:
-        """Run ``plan``; raises what the run raised, or `TestbedError` if it went away or was given up."""
+    def run(
+        self, plan: Plan, on_event: Callable[[Event], None], patience: Patience, visit: Visit | None = None
+    ) -> bytes:  # fmt: skip
+        """Run ``plan``, perhaps with a shell (``visit``).
+
+        Raises what the run raised, `TestbedError` if it went away or was given up, or `LeftError`.
+        """
         own = self._own_modules(plan)
 
         def bring(folder: Path) -> None:
             for module in own:
                 shutil.copy(module, folder / "own")
             (folder / "plan.json").write_bytes(msgspec.json.encode(_portable(plan, folder)))
+            if visit is not None:
+                (folder / visits.FOLDER).mkdir()
+                (folder / "shell.json").write_bytes(msgspec.json.encode(visit.request))
 
-        return self._boot(bring, _memory_mb(plan), plan.seed, on_event, patience, catalogue.at_boot(plan.ccs))
+        return self._boot(bring, _memory_mb(plan), plan.seed, on_event, patience, catalogue.at_boot(plan.ccs), visit)
 
     def call(self, function: str, wall_s: float) -> bytes:
         """What ``module:function`` of this checkout returns inside, called with a `Machine`: bytes."""
@@ -174,6 +184,7 @@ class Uml:
         on_event: Callable[[Event], None],
         patience: Patience,
         parameters: Sequence[str] = (),
+        visit: Visit | None = None,
     ) -> bytes:
         modules = self.kernel.modules()
         end_with_sudo()
@@ -187,6 +198,9 @@ class Uml:
                     cwd=folder, env=_environment(memory_mb, seed), start_new_session=True,
                 )  # fmt: skip
             try:
+                if visit is not None:
+                    stopped = replace(visit, answer=visits.while_stopped(process.pid, visit.answer))
+                    on_event = stopped.attend(partial(visits.write_answer, folder), on_event)
                 watch = Watch(patience, on_event, virtual=True, used_s=partial(_used_s, process.pid))
                 return _follow(process, folder, watch)
             except StoodStillError as error:

@@ -60,6 +60,14 @@ COMMANDS = {
         ("--topo dumbbell --jobs 4", "experiments/interleaving.toml --seeds 5", "--jobs 2 --trace resnet50 --keep-duty --rate 300mbit --on flow --dry-run"),
         codes=RUN,
     ),
+    "shell": Command(
+        "experiments", "open Mininet's command line in the network of an experiment",
+        ("--jobs 2", "experiments/interleaving.toml --on host", "--jobs 2 --system mltcp_reno < commands.txt"), codes=RUN,
+    ),
+    "ping": Command(
+        "experiments", "measure the idle round trips of an experiment's network, next to the expected ones",
+        ("--jobs 2 --delay 1ms", "--topo star --jobs 1 --workers 4"), codes=RUN,
+    ),
     "sweep": Command(
         "experiments", "run the experiments of several files, in parallel",
         ("experiments/interleaving.toml -j 2", "experiments/interleaving.toml --quick --dry-run"),

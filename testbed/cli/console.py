@@ -55,6 +55,15 @@ class Progress:
         if self.live is not None:
             self.live.stop()
 
+    def hide(self) -> None:
+        """Leave the terminal to others, until `show`."""
+        if self.live is not None:
+            self.live.stop()
+
+    def show(self) -> None:
+        if self.live is not None:
+            self.live.start()
+
     def _reset(self, plan: Plan) -> None:
         self.plan, self.phase, self.repeated = plan, "starting", False
         self.times: dict[int, list[float]] = {job.job: [] for job in plan.jobs}

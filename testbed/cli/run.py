@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from testbed import spec
 from testbed.cli import flags
 from testbed.core import text
-from testbed.core.errors import EXIT_INVALID, EXIT_OK, MachineError, RequestError
+from testbed.core.errors import EXIT_INVALID, EXIT_OK, MachineError, RequestError, within
 from testbed.spec import backend_names
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from testbed.campaign.executors import Observer
     from testbed.campaign.request import Request
     from testbed.campaign.stored.folders import Work
+    from testbed.cli.shell_terminal import Display
     from testbed.core.runs.summary import Summary
 
 DESCRIPTION = """Run training jobs against each other over a shared bottleneck, on the real TCP stack. Quantities need a unit:
@@ -30,6 +31,34 @@ DESCRIPTION = """Run training jobs against each other over a shared bottleneck, 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
+    groups, how = add_experiment(
+        parser,
+        "execute code (topology, congestion control, program) that the experiment's file names, as root; or that RUNDIR names, with --verify",
+    )
+    flags.add_retries(groups["repetition"])
+    flags.add_again(how)
+    how.add_argument(
+        "--verify", type=Path, metavar="RUNDIR", help="repeat a run from its manifest and compare byte for byte"
+    )
+    how.add_argument(
+        "--pause-at",
+        metavar="TIME",
+        help="stop each run TIME after its start and open its shell, under virtual time: 10s",
+    )
+    how.add_argument(
+        "--json",
+        action="store_true",
+        help="print the summary as JSON; with --dry-run, the runs, their folders and the expected time",
+    )
+    how.add_argument("--quiet", action="store_true", help="no progress")
+    how.add_argument("--dry-run", action="store_true", help="print what would be done, in order")
+    how.add_argument("--strict", action="store_true", help="a suspect result ends with code 4")
+
+
+def add_experiment(
+    parser: argparse.ArgumentParser, external: str
+) -> tuple[dict[str, argparse._ArgumentGroup], argparse._ArgumentGroup]:  # fmt: skip
+    """What says which experiment is meant; ``external``: which code is executed only if that is allowed."""
     parser.add_argument("file", nargs="?", help="experiment as TOML; flags override its fields")
     groups = flags.add_all(parser)
     how = parser.add_argument_group("how")
@@ -40,25 +69,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="a user-mode Linux of one's own: tarball or tree, 6.1 or newer",
     )
-    flags.add_retries(groups["repetition"])
-    flags.add_again(how)
-    how.add_argument(
-        "--verify", type=Path, metavar="RUNDIR", help="repeat a run from its manifest and compare byte for byte"
-    )
-    flags.add_external(
-        how,
-        "execute code (topology, congestion control, program) that the experiment's file names, as root; or that RUNDIR names, with --verify",
-    )
+    flags.add_external(how, external)
     groups["results"].add_argument("--out", default="results", help="where results go (%(default)s)")
     how.add_argument("--quick", action="store_true", help="as the file's [quick] table has it: less of everything")
-    how.add_argument(
-        "--json",
-        action="store_true",
-        help="print the summary as JSON; with --dry-run, the runs, their folders and the expected time",
-    )
-    how.add_argument("--quiet", action="store_true", help="no progress")
-    how.add_argument("--dry-run", action="store_true", help="print what would be done, in order")
-    how.add_argument("--strict", action="store_true", help="a suspect result ends with code 4")
+    return groups, how
 
 
 def run(parsed: argparse.Namespace) -> int:
@@ -76,6 +90,7 @@ def run(parsed: argparse.Namespace) -> int:
             print("\n".join(map(text.plain, _described(asked, chosen))))
         return EXIT_OK
 
+    from testbed.cli.shell_terminal import Display
     from testbed.core import terminal
 
     notes, quiet = terminal.errors(), parsed.quiet or parsed.json
@@ -84,6 +99,9 @@ def run(parsed: argparse.Namespace) -> int:
         chosen, backend = asked.resolve_backend(chosen)
     if chosen.reason is not None:
         terminal.say_error(chosen)
+    display = Display()
+    if parsed.pause_at is not None:
+        backend = _paused(backend, parsed.pause_at, display)
 
     @contextlib.contextmanager
     def progress(work: Work) -> Iterator[Observer]:
@@ -94,18 +112,39 @@ def run(parsed: argparse.Namespace) -> int:
         if not work.todo:
             yield lambda _plan, _event: None
             return
-        with Progress([run.plan for run in work.todo], notes, chosen.backend, quiet=quiet) as shown:
+        with Progress([run.plan for run in work.todo], notes, chosen.backend, quiet=quiet) as shown, display.of(shown):
             yield shown
 
     def show(summary: Summary, runs: Sequence[Wanted]) -> None:
-        _show(summary, runs, backend if backend_names.is_remote(chosen.backend) else None, as_json=parsed.json)
+        show_summary(summary, runs, backend if backend_names.is_remote(chosen.backend) else None, as_json=parsed.json)
 
-    summary, _ = asked.carry_out(
-        chosen, backend, progress, show, again=flags.again(parsed), retries=parsed.retries, tell=terminal.say_error
-    )
+    from testbed.backends.visit import LeftError
+
+    try:
+        summary, _ = asked.carry_out(
+            chosen, backend, progress, show, again=flags.again(parsed), retries=parsed.retries, tell=terminal.say_error
+        )
+    except LeftError as left:
+        terminal.say_error(left)
+        return EXIT_OK
     if summary.verdict == "invalid" or (parsed.strict and summary.verdict != "valid"):
         return EXIT_INVALID
     return EXIT_OK
+
+
+def _paused(backend: Backend, at: str, display: Display) -> Backend:
+    """``backend`` with a shell in each run at that time; raises `RequestError`."""
+    from testbed.cli.shell_terminal import Terminal
+    from testbed.core.runs.shell import ShellRequest
+    from testbed.core.units import Duration
+
+    if backend.clock != "virtual":
+        raise RequestError(
+            f"--pause-at {at}: only virtual time can stop, and `{backend.name}` has a real clock. Use --on uml."
+        )
+    with within("--pause-at"):
+        at_ns = int(Duration.parse(at))
+    return Terminal(display).visit(backend, ShellRequest(str(Path.cwd()), at_start=False, pause_ns=at_ns))
 
 
 def _described(asked: Request, chosen: Choice) -> Iterator[str]:
@@ -142,8 +181,8 @@ def _document(asked: Request, chosen: Choice) -> dict[str, Any]:
     return dry_run.document(asked.plans(chosen), asked.out, chosen.backend)
 
 
-def _show(summary: Summary, runs: Sequence[Wanted], machine: Backend | None, *, as_json: bool) -> None:
-    """Draw the figures, print the results; ``machine`` is the other one that they were on."""
+def show_summary(summary: Summary, runs: Sequence[Wanted], machine: Backend | None, *, as_json: bool) -> None:
+    """Draw the figures, print the results; ``machine``: the other one that they were on."""
     from testbed.campaign import driver
     from testbed.cli import run_summary
     from testbed.core.runs import documents

@@ -130,6 +130,10 @@ class VethIntf(Intf):  # type: ignore[misc]
         self.node.ip.link("set", index=self.index, state="up")
         return {}
 
+    def updateIP(self) -> str | None:
+        """Addresses stay as the topology has them."""
+        return cast("str | None", self.ip)
+
 
 class VethLink(Link):  # type: ignore[misc]
     """A veth pair made directly in its two nodes; MAC addresses follow from the link's number."""
@@ -181,7 +185,7 @@ class Network(Mininet):  # type: ignore[misc]
         """Stock Mininet changes sysctls and limits of the whole machine here."""
 
     def addHost(self, name: str, cls: Any = None, **params: Any) -> Host:
-        host: Host = super().addHost(name, cls=Host, **params)
+        host: Host = super().addHost(name, cls=self.host, **params)
         host.forwards = cls is router
         return host
 
@@ -377,15 +381,17 @@ def _sysctl(key: str) -> Path:
     return Path("/proc/sys", key.replace(".", "/"))
 
 
-def build(topo: Topo, modules: Path | None = None) -> Network:
-    """Build and configure ``topo``; the network lives until `Network.stop` or the process's end.
+def build(
+    topo: Topo, modules: Path | None = None, made: type[Network] = Network, host: type[Host] = Host
+) -> Network:  # fmt: skip
+    """Build and configure ``topo``; the network (``made`` of nodes ``host``) lives until `Network.stop` or the process's end.
 
     ``modules``: the folder of our congestion controls, where they may be loaded into this kernel.
     """
     setLogLevel("warning")
     # Mininet.__init__ calls Mininet.init by that name, which would ask for the machine's limits.
     Mininet.inited = True
-    network = Network(topo=topo, host=Host, link=VethLink, intf=VethIntf, controller=None, build=False)
+    network = made(topo=topo, host=host, link=VethLink, intf=VethIntf, controller=None, build=False)
     network.modules, network.registered, network.classifiers, network.between = modules, {}, {}, {}
     network.build()
     _await_carrier(network)

@@ -6,6 +6,8 @@ as a tar archive of so many bytes. End of file on stdin means the caller is gone
 it ends, and everything it made with it. `testbed.linux.uml_init` calls `serve` instead, under
 virtual time, where nobody can hang up.
 
+With ``--shell FD`` a second line is a `ShellRequest`, and answers to the shell come by the socket FD.
+
 Events are those of `testbed.core.runs.events`. Under virtual time, who computes for real says so on the same console (`testbed.replay.computing`).
 """
 
@@ -20,7 +22,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
@@ -32,14 +34,18 @@ from testbed.core.runs.events import Event
 from testbed.core.runs.format_version import VERSION
 from testbed.core.runs.manifest import Crossing, Datagrams, Measured, Period, Sampling, SendingTime, Told
 from testbed.core.runs.plan import Plan
+from testbed.core.runs.shell import ShellRequest
 from testbed.linux import features, setup_steps
 from testbed.linux.loading import registry
 from testbed.linux.network import Network, build
-from testbed.linux.participants.timeline import CONNECT_NS, LEAD_S, Emit, Machine, Timeline, explained
+from testbed.linux.participants.timeline import LEAD_S, Emit, Machine, Timeline, explained
 from testbed.linux.participants.workers import Record, Workers
 from testbed.linux.queues.setting import Queues
 from testbed.linux.sampling import observer, probes, tables
 from testbed.linux.settings import apply_all
+
+if TYPE_CHECKING:
+    from testbed.linux.shell.session import Session
 
 
 class CallerGoneError(Exception):
@@ -49,13 +55,20 @@ class CallerGoneError(Exception):
 def main() -> None:
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # nothing but events may reach the caller
-    sys.exit(serve(sys.stdin.buffer.readline(), out, Machine()))
+    plan, session = sys.stdin.buffer.readline(), None
+    if sys.argv[1:2] == ["--shell"]:
+        from testbed.linux.shell import session as shell  # noqa: PLC0415 (few runs have one)
+        from testbed.linux.shell.link import Socket  # noqa: PLC0415
+
+        request = msgspec.json.decode(sys.stdin.buffer.readline(), type=ShellRequest)
+        session = shell.Session(request, Socket(int(sys.argv[2])), partial(emit, out))
+    sys.exit(serve(plan, out, Machine(), session))
 
 
-def serve(plan: bytes, out: BinaryIO, machine: Machine) -> int:
-    """Run ``plan`` (JSON), speaking on ``out``; the exit code."""
+def serve(plan: bytes, out: BinaryIO, machine: Machine, session: Session | None = None) -> int:
+    """Run ``plan`` (JSON), speaking on ``out``, perhaps with a shell; the exit code."""
     try:
-        archive = _run(msgspec.json.decode(plan, type=Plan), machine, partial(emit, out))
+        archive = _run(msgspec.json.decode(plan, type=Plan), machine, partial(emit, out), session)
         deliver(archive, out)
     except CallerGoneError:
         return EXIT_FAILED
@@ -81,13 +94,13 @@ def emit(out: BinaryIO, event: Event) -> None:
         raise CallerGoneError from error
 
 
-def _run(plan: Plan, machine: Machine, emit: Emit) -> bytes:
+def _run(plan: Plan, machine: Machine, emit: Emit, session: Session | None = None) -> bytes:
     emit(events.Phase("network"))  # before the topology, which may be somebody's own
     folder = tables.private_folder()
     can = features.running() if machine.virtual_time else features.probe()
     steps = setup_steps.changes(plan, can)
     before = time.monotonic()
-    network = build(setup_steps.topology(plan), machine.modules)
+    network = build(setup_steps.topology(plan), machine.modules, *((session.made, session.host) if session else ()))
     read_back = apply_all(setup_steps.settings(steps, "network"), network)
     build_s = time.monotonic() - before
     capacity = None
@@ -101,10 +114,12 @@ def _run(plan: Plan, machine: Machine, emit: Emit) -> bytes:
     rtt_before = probes.round_trip_us(plan, network)
     read_back += apply_all(setup_steps.settings(steps, "congestion controls"), network)
     loaded = registry.in_force(network.registered, plan.jobs, lambda host: network[host].namespace)
+    if session:
+        machine = session.open(network, machine)
     emit(events.Phase("jobs"))
     counters = probes.Counting(network, reordered=any(job.routers_spray for job in plan.jobs))
     with Workers(
-        network, plan.jobs, lambda job: network.name(job.cc.spec), partial(machine.settle, CONNECT_NS),
+        network, plan.jobs, lambda job: network.name(job.cc.spec), partial(machine.settle, machine.connect_ns()),
         virtual_time=machine.virtual_time, plan=plan,
     ) as workers:  # fmt: skip
         ways = observer.taken(network, workers) if plan.multipath else ()
@@ -112,7 +127,7 @@ def _run(plan: Plan, machine: Machine, emit: Emit) -> bytes:
         trees = [queue for queue in queues if isinstance(queue, Queues)]
         with explained(plan):
             records, sampling, senders, drift_s, lives, period = _measure(
-                plan, network, workers, crossings, trees, folder, machine, emit
+                plan, network, workers, crossings, trees, folder, machine, emit, session
             )
         repairs = probes.repairs(network)
     counted, tcp = counters.since()
@@ -136,6 +151,7 @@ def _run(plan: Plan, machine: Machine, emit: Emit) -> bytes:
     kernel = f"{platform.system()} {platform.release()} {platform.version()} {platform.machine()}"
     told = Told(
         VERSION, plan, tuple(read_back), loaded, kernel, platform.python_version(), measured, crossings, _transports(plan),
+        session.typed() if session else (),
     )  # fmt: skip
     (folder / "manifest.json").write_bytes(documents.encode(told))
     return tables.archive(folder)
@@ -149,7 +165,7 @@ def _transports(plan: Plan) -> dict[str, dict[str, str]] | None:
 
 def _measure(
     plan: Plan, network: Network, workers: Workers, crossings: Sequence[Crossing], queues: list[Queues], folder: Path,
-    machine: Machine, emit: Emit,
+    machine: Machine, emit: Emit, session: Session | None,
 ) -> tuple[list[Record], Sampling, tuple[SendingTime, ...], float, tuple[rows.Job, ...], Period | None]:  # fmt: skip
     """Run until every job has its iterations; records, the sampler's account, clock drift, when jobs held GPUs, and if it was found to
     repeat itself, how."""
@@ -159,6 +175,8 @@ def _measure(
     timeline = Timeline(plan, start_ns, network, queues, machine)
     workers.start(start_ns)
     timeline.begin(workers)
+    if session:
+        session.started(start_ns)
     if not machine.virtual_time:
         emit(events.Start(start_ns))
     machine.settle(start_ns - int(LEAD_S * 1e9))  # by then everybody waits

@@ -13,12 +13,17 @@ import site
 import sys
 import termios
 import traceback
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
 
 from testbed.core.clock import punctual
 from testbed.core.errors import EXIT_FAILED
 from testbed.linux.loading.bpfsys import libc
 from testbed.linux.participants import memory
+
+if TYPE_CHECKING:
+    from testbed.linux.shell.session import Session
 
 RUN = Path("/run/mltcp")  # what `testbed.backends.uml` prepared
 POWER_OFF = 0x4321FEDC
@@ -57,13 +62,28 @@ def main() -> None:
             module, _, function = (RUN / "call").read_text().partition(":")
             run_in_kernel.deliver(getattr(importlib.import_module(module), function)(machine), events)
         else:
-            run_in_kernel.serve((RUN / "plan.json").read_bytes(), events, machine)
+            run_in_kernel.serve((RUN / "plan.json").read_bytes(), events, machine, _session(events))
     except BaseException:
         from testbed.core.runs.events import Error  # noqa: PLC0415
 
         run_in_kernel.emit(events, Error(EXIT_FAILED, traceback.format_exc()))
     finally:
         libc().reboot(POWER_OFF)
+
+
+def _session(events: BinaryIO) -> Session | None:
+    """The shell of the run, if it has one."""
+    if not (RUN / "shell.json").exists():
+        return None
+    import msgspec  # noqa: PLC0415
+
+    from testbed.core.runs.shell import ShellRequest  # noqa: PLC0415
+    from testbed.linux.run_in_kernel import emit  # noqa: PLC0415
+    from testbed.linux.shell.link import Files  # noqa: PLC0415
+    from testbed.linux.shell.session import Session  # noqa: PLC0415
+
+    request = msgspec.json.decode((RUN / "shell.json").read_bytes(), type=ShellRequest)
+    return Session(request, Files(RUN / "answers"), partial(emit, events))
 
 
 def _room_for_packets() -> None:

@@ -21,8 +21,7 @@ MLTCP_ACTIVE_FROM = 2  # iterations until a flow knows r (docs/congestion-contro
 MOST_SPREAD = 0.5
 BAND = 1e6  # of strict priority: by how much a band outweighs the one below
 # Frames of marking threshold for each flow on a link: up to the first, windows are at their minimum of two segments, and shares are equal
-# whatever F is; from the second on weights decide. Below the first, MLTCP's flows are equal in the kernel, too: emulated iterations were
-# within 3 % of the computed ones (four mixes, docs/advise.md). Reno's are not quite: its jobs drift apart by chance, by 0 to 16 %.
+# whatever F is; from the second on weights decide.
 WINDOWS = (2.5, 3.5)
 LEAST = 0.01  # weights stay above nothing
 

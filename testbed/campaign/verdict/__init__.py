@@ -84,6 +84,7 @@ INVARIANTS = (
     Invariant(
         "I24", "most packets to a peer at one instant", datagrams.burst, datagrams.burst_limits, applies=datagrams.sent
     ),
+    Invariant("I25", "commands typed in the run's shell", machine.typed, above(0), applies=machine.has_shell),
 )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from testbed.campaign.verdict.invariant import (
     without,
 )
 
+MOST_TYPED = 200  # characters of what was typed, in a verdict
 TOO_SHORT = "the run was too short"
 
 
@@ -76,3 +77,14 @@ def skipped_calls(case: Case) -> float | Unjudged:
     if repairs is None:
         return not_applicable("not eBPF, or one that such calls do no harm")
     return float(repairs / (case.iterations["end_s"].max() * len(case.plan.jobs)))
+
+
+def typed(case: Case) -> Noted:
+    """I25: lines typed in a shell of the run, as far as they may have changed something."""
+    lines = case.manifest.shell
+    return Noted(len(lines), "; ".join(lines)[:MOST_TYPED])
+
+
+def has_shell(case: Case) -> Unjudged | None:
+    """I25 is about runs in whose shell something was typed."""
+    return None if case.manifest.shell else not_applicable("nothing was typed in a shell of the run")

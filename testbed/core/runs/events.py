@@ -7,6 +7,10 @@
     iteration   a worker has ended one
     shares      what each job has got of each bottleneck since the last time
     computing   a participant begins, or ends, to compute for real
+    prompt      its shell waits for a line
+    output      what a command of its shell printed
+    named       the namespaces of its hosts come by the socket of its shell
+    left        its shell was left before the run had started, or in a pause
     error       why it ends: an exit code and a message
     results     an archive of so many bytes follows
 """
@@ -41,6 +45,25 @@ class Shares(msgspec.Struct, tag_field="event", tag="shares", frozen=True):
 class Computing(msgspec.Struct, tag_field="event", tag="computing", frozen=True):
     who: str | int
     begins: bool
+
+
+class Prompt(msgspec.Struct, tag_field="event", tag="prompt", frozen=True):
+    number: int  # of the question (`testbed.core.runs.shell`)
+    text: str
+
+
+class Output(msgspec.Struct, tag_field="event", tag="output", frozen=True):
+    number: int  # of the question whether the command goes on; 0: none
+    text: str
+    at_ns: int  # on the monotonic clock
+
+
+class Named(msgspec.Struct, tag_field="event", tag="named", frozen=True):
+    names: tuple[str, ...]
+
+
+class Left(msgspec.Struct, tag_field="event", tag="left", frozen=True):
+    paused: bool  # the run had started
 
 
 class Error(msgspec.Struct, tag_field="event", tag="error", frozen=True):
@@ -87,5 +110,5 @@ class GivenUp(msgspec.Struct, frozen=True):
     because: str
 
 
-Event = Phase | Start | Iteration | Shares | Computing | Error | Results
+Event = Phase | Start | Iteration | Shares | Computing | Prompt | Output | Named | Left | Error | Results
 Said = Event | Started | There | Repeated | Stored | Failed | GivenUp

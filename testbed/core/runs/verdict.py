@@ -37,6 +37,7 @@ SLUGS = {
     "I22": "failed-jobs",
     "I23": "flow-model-range",
     "I24": "host-datagram-drops",
+    "I25": "typed-commands",
 }  # what invariants are called on the terminal and in reports (docs/fidelity.md)
 
 

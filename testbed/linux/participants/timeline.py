@@ -41,10 +41,15 @@ class Machine:
 
     virtual_time: bool = False  # computing takes no time, and nobody can hang up on us
     modules: Path | None = None  # folder of our congestion controls as modules; None: they are eBPF
+    later_ns: int = 0  # of virtual time: everything comes so much later than usual, for what a shell took
+
+    def connect_ns(self) -> int:
+        """When connections are made, under virtual time."""
+        return CONNECT_NS + self.later_ns
 
     def start_ns(self) -> int:
         """When the first iteration begins, on the monotonic clock; under virtual time always the same."""
-        return START_NS if self.virtual_time else time.monotonic_ns() + int(LEAD_S * 1e9)
+        return START_NS + self.later_ns if self.virtual_time else time.monotonic_ns() + int(LEAD_S * 1e9)
 
     def settle(self, at_ns: int) -> None:
         """Under virtual time: sleep until ``at_ns`` after boot, then draw new random numbers.

@@ -1,0 +1,118 @@
+"""A shell inside a run, as the process around the run has it: its questions go to a terminal, and the answers back."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from testbed.backends import Backend
+from testbed.backends.progress import Patience
+from testbed.core.runs.events import Event, Left, Output, Prompt
+from testbed.core.runs.manifest import Remote, UserModeLinux
+from testbed.core.runs.plan import Clock, Plan
+from testbed.core.runs.shell import Answer, ShellRequest
+from testbed.spec.limits import Limits
+
+FOLDER = "answers"  # of a user-mode Linux
+
+
+class LeftError(Exception):
+    """The shell was left, and the run with it."""
+
+    def __init__(self, *, paused: bool) -> None:
+        super().__init__("the shell was left")
+        self.paused = paused
+
+
+@dataclass(frozen=True)
+class Visit:
+    """When a shell opens, and what answers it: ``answer`` is told of what to print, too."""
+
+    request: ShellRequest
+    answer: Callable[[Prompt | Output], Answer]
+
+    def attend(self, reply: Callable[[int, bytes], None], on_event: Callable[[Event], None]) -> Callable[[Event], None]:
+        """What hears a run's events: it answers the shell's, by ``reply``, and hands on all others."""
+
+        def hear(event: Event) -> None:
+            if isinstance(event, Left):
+                raise LeftError(paused=event.paused)
+            if not isinstance(event, Prompt | Output):
+                on_event(event)
+                return
+            answer = self.answer(event)
+            if event.number:
+                reply(event.number, msgspec.json.encode(answer))
+
+        return hear
+
+
+def write_answer(folder: Path, number: int, answer: bytes) -> None:
+    """For a user-mode Linux: a file that is there at once, complete."""
+    aside = folder / FOLDER / "next"
+    aside.write_bytes(answer)
+    aside.rename(folder / FOLDER / str(number))
+
+
+def while_stopped(pid: int, answer: Callable[[Prompt | Output], Answer]) -> Callable[[Prompt | Output], Answer]:
+    """``answer``, while the user-mode Linux ``pid`` is stopped where it would ask again and again."""
+
+    def stopped(event: Prompt | Output) -> Answer:
+        if not event.number:
+            return answer(event)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            return answer(event)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    return stopped
+
+
+class Visitable(Backend, Protocol):
+    """A backend whose runs may have a shell."""
+
+    def run(
+        self, plan: Plan, on_event: Callable[[Event], None], patience: Patience, visit: Visit | None = None
+    ) -> bytes:  # fmt: skip
+        """As `Backend.run`; raises `LeftError` where the shell is left."""
+        ...
+
+
+@dataclass(frozen=True)
+class Visited:
+    """``backend``, where every run but those of jobs in isolation has a shell."""
+
+    backend: Visitable
+    visit: Visit
+
+    @property
+    def name(self) -> str:
+        return self.backend.name
+
+    @property
+    def clock(self) -> Clock:
+        return self.backend.clock
+
+    @property
+    def limits(self) -> Limits:
+        return self.backend.limits
+
+    def check(self, plan: Plan) -> None:
+        self.backend.check(plan)
+
+    def identity(self) -> UserModeLinux | Remote | None:
+        return self.backend.identity()
+
+    def run(self, plan: Plan, on_event: Callable[[Event], None], patience: Patience) -> bytes:
+        """Runs wait for what is typed, however long that takes."""
+        if plan.alone is not None:
+            return self.backend.run(plan, on_event, patience)
+        return self.backend.run(plan, on_event, replace(patience, idle_s=math.inf), self.visit)

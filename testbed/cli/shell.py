@@ -1,0 +1,80 @@
+"""``mltcp shell``: a network with Mininet's command line, before an experiment starts and while it runs."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from testbed.cli import flags
+from testbed.cli import run as runs
+from testbed.core.errors import EXIT_INVALID, EXIT_OK, RequestError, within_unless_named
+from testbed.spec import backend_names
+
+if TYPE_CHECKING:
+    from testbed.backends.choice import Choice
+    from testbed.campaign.driver import Wanted
+
+DESCRIPTION = """Build the network of an experiment and open Mininet's command line in it: l1 ping r1, iperf, links, dump, py, and
+run, which starts the experiment. Takes the flags of `mltcp run`. Commands may come from a pipe."""
+HERE = ("uml", "host")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = DESCRIPTION
+    runs.add_experiment(parser, "execute code (topology, congestion control, program) that the experiment's file names")
+
+
+def run(parsed: argparse.Namespace) -> int:
+    from testbed.backends.visit import LeftError
+    from testbed.campaign import driver
+    from testbed.campaign.executors import Here
+    from testbed.campaign.request import Request
+    from testbed.cli.console import Progress
+    from testbed.cli.shell_terminal import Display, Terminal
+    from testbed.core import terminal
+    from testbed.core.runs.shell import ShellRequest
+
+    asked = Request(parsed.file, flags.given(parsed), Path(parsed.out), parsed.linux_source)
+    chosen = asked.choice()
+    if chosen.backend not in HERE:
+        remote = backend_names.is_remote(chosen.backend)
+        instead = "Start `mltcp shell` on that machine." if remote else "Use --on uml or --on host."
+        raise RequestError(f"--on {chosen.backend}: a shell needs hosts of this machine. {instead}")
+    with within_unless_named(parsed.file):
+        wanted = _first(chosen, Path(parsed.out))
+    chosen, backend = asked.resolve_backend(chosen)
+    if chosen.reason is not None:
+        terminal.say_error(chosen)
+    display, notes = Display(), terminal.errors()
+    visited = Terminal(display).visit(backend, ShellRequest(str(Path.cwd())))
+    progress = Progress([wanted.plan], notes, chosen.backend, quiet=not notes.is_terminal)
+    try:
+        with progress, display.of(progress):
+            driver.drive([wanted], [Here(visited, progress)], progress, retries=0)
+            summary = driver.sum_up([wanted])
+    except LeftError as left:
+        if left.paused:
+            terminal.say_error("The run was ended, and left nothing.")
+        return EXIT_OK
+    runs.show_summary(summary, [wanted], None, as_json=False)
+    return EXIT_INVALID if summary.verdict == "invalid" else EXIT_OK
+
+
+def _first(chosen: Choice, out: Path) -> Wanted:
+    """The first run with all jobs, under a name of its own; raises `RequestError`."""
+    from testbed.campaign.driver import Wanted
+
+    ((scenario, plans),) = chosen.planned
+    plan = next(plan for plan in plans if plan.alone is None)
+    run = Wanted(scenario, plan, out)
+    if run.waits:
+        raise RequestError(
+            f"system: {plan.system.label} needs runs of its jobs in isolation first. Use `mltcp run --pause-at TIME`."
+        )
+    names = itertools.chain([f"{plan.experiment}-shell"], (f"{plan.experiment}-shell-{n}" for n in itertools.count(2)))
+    name = next(name for name in names if not (out / name).exists())
+    return Wanted(scenario, msgspec.structs.replace(plan, experiment=name), out)

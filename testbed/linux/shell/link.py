@@ -1,0 +1,119 @@
+"""How a shell inside a run talks with the terminal around it: events out (`testbed.core.runs.events`), answers in."""
+
+from __future__ import annotations
+
+import io
+import os
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from testbed.core.runs.events import Event, Output, Prompt
+from testbed.core.runs.shell import Answer
+
+MOST = 3000  # characters of one event: on a console, longer lines of two processes would mix
+DESCRIPTORS = 200  # in one message of a socket; the kernel takes 253
+
+
+class Answers(Protocol):
+    """Where answers come from."""
+
+    def get(self, number: int) -> bytes:
+        """The answer to this question; waits for it."""
+        ...
+
+
+class Files(Answers):
+    """In user-mode Linux: each answer is a file of the machine around.
+
+    Asking again and again is computing, so that virtual time stands still; the machine around stops the kernel meanwhile.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def get(self, number: int) -> bytes:
+        file = str(self.folder / str(number))
+        while True:
+            try:
+                with open(file, "rb") as found:
+                    return found.read()
+            except FileNotFoundError:
+                pass
+
+
+class Socket(Answers):
+    """On this machine's own kernel: lines, by a socket that also carries descriptors of namespaces to the process around."""
+
+    def __init__(self, fd: int) -> None:
+        self.socket = socket.socket(fileno=fd)
+        self.lines = self.socket.makefile("rb")
+
+    def get(self, number: int) -> bytes:
+        return self.lines.readline() or b'{"line":null}'
+
+    def hand_over(self, namespaces: list[int]) -> None:
+        """Send descriptors, in order."""
+        for first in range(0, len(namespaces), DESCRIPTORS):
+            socket.send_fds(self.socket, [b"n"], namespaces[first : first + DESCRIPTORS])
+
+
+class Link(io.TextIOBase):
+    """What a shell takes for its terminal: a stream of text, and lines that are typed."""
+
+    def __init__(self, emit: Callable[[Event], None], answers: Answers) -> None:
+        self.emit, self.answers = emit, answers
+        self.asked = 0
+        self.kept = ""
+
+    def write(self, text: str) -> int:
+        """Print; a line that has not ended is kept until it has, or something is asked."""
+        complete, end, rest = (self.kept + text.replace("\r\n", "\n")).rpartition("\n")
+        self.kept = rest
+        self._print(complete + end)
+        return len(text)
+
+    def flush(self) -> None:
+        """Lines go out by themselves."""
+
+    def _print(self, text: str) -> None:
+        for first in range(0, len(text), MOST):
+            self.emit(Output(0, text[first : first + MOST], time.monotonic_ns()))
+
+    def _drain(self) -> None:
+        kept, self.kept = self.kept, ""
+        self._print(kept)
+
+    def _ask(self, event: Event) -> Answer:
+        self.emit(event)
+        return msgspec.json.decode(self.answers.get(self.asked), type=Answer)
+
+    def prompt(self, text: str) -> str | None:
+        """A line that is typed; None: there will be no more."""
+        self._drain()
+        self.asked += 1
+        return self._ask(Prompt(self.asked, text)).line
+
+    def goes_on(self, text: str) -> bool:
+        """Print what a running command printed; whether it is to go on."""
+        self._drain()
+        self.asked += 1
+        self._print(text[:-MOST])
+        return not self._ask(Output(self.asked, text[-MOST:], time.monotonic_ns())).interrupt
+
+
+def printable(data: bytes) -> str:
+    """What a program printed, as text with plain line ends."""
+    return data.decode("utf-8", "replace").replace("\r\n", "\n")
+
+
+def current(fd: int, most: int = 1 << 16) -> bytes:
+    """What can be read of ``fd`` at once; nothing: its end."""
+    try:
+        return os.read(fd, most)
+    except OSError:  # a terminal without a process
+        return b""
