@@ -30,10 +30,10 @@ def jobs(seed: int, ratio: float, sizes: dict[int, int] | None = None) -> list[R
     return requests
 
 
-def servers(seed: int, count: int, largest: int = 32) -> tuple[Gpu, ...]:
-    """GPUs of so many servers, drawn again until they hold the ``largest`` job."""
+def servers(seed: int, count: int, largest: int = 32, gpus: int | None = None) -> tuple[Gpu, ...]:
+    """GPUs of so many servers, each with ``gpus``, or drawn again until they hold the ``largest`` job."""
     draw = random.Random(f"published servers {seed}")
-    sizes = [0]
-    while sum(sizes) < largest:
+    sizes = [0] if gpus is None else [gpus] * count
+    while gpus is None and sum(sizes) < largest:
         sizes = [draw.choice(SERVER_GPUS) for _ in range(count)]
     return tuple(Gpu(f"h{host}", slot) for host, size in enumerate(sizes, 1) for slot in range(size))

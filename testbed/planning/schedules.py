@@ -92,7 +92,8 @@ def _drawn(cell: Cell) -> tuple[list[Request], tuple[Gpu, ...]]:
     setting, seed = cell.setting, cell.seed
     if cell.jobs == "few":
         return few_jobs.drawn(seed, setting.largest) if setting.largest else few_jobs.single(setting.seconds)
-    requests, gpus = published_mix.jobs(seed, setting.ratio), published_mix.servers(seed, cell.servers)
+    requests = published_mix.jobs(seed, setting.ratio)
+    gpus = published_mix.servers(seed, cell.servers, gpus=setting.gpus)
     return requests if setting.load is None else job_lists.poisson(requests, len(gpus), setting.load, seed), gpus
 
 

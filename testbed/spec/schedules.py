@@ -35,6 +35,8 @@ from testbed.spec import files
 KIND = "schedules"
 MOST = 100_000  # schedules of one experiment
 MOST_SERVERS = 100_000
+MOST_GPUS = 1000  # of a server
+LARGEST_PUBLISHED = 32  # GPUs of the largest job of the published mix
 MOST_OF_FEW = 8  # jobs, and GPUs of one of them
 TRIALS = "{trials}"
 
@@ -105,6 +107,12 @@ def _check_published(setting: Setting, asked: Asked) -> None:
         value = getattr(setting, name)
         if value is not None and not 0 <= value <= 1000:
             raise RequestError(f"{name}: {value:g} is not between 0 and 1000")
+    if setting.gpus is not None and not 1 <= setting.gpus <= MOST_GPUS:
+        raise RequestError(f"gpus: {setting.gpus} are not between 1 and {MOST_GPUS}")
+    if setting.gpus is not None and min(asked.servers) * setting.gpus < LARGEST_PUBLISHED:
+        raise RequestError(
+            f"gpus: {min(asked.servers)} servers of {setting.gpus} do not hold the largest job, which asks for {LARGEST_PUBLISHED}"
+        )
     for name, most in (("intra", 1e6), ("reduce", 1e6), ("load", 100)):
         value = getattr(setting, name)
         if value is not None and not 0 < value <= most:

@@ -35,6 +35,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     intra: float | None = None  # b_i, in uplinks; without it no limit
     reduce: float | None = None  # C, in uplinks; without it no limit
     load: float | None = None  # share of the GPUs that Poisson arrivals ask for; without it all are there at first
+    gpus: int | None = None  # of each server; without it drawn from 4, 8, 16 and 32
     options: str = ""  # ``option=value,…``, for every scheduler that has them
     largest: int | None = None  # few jobs: how many GPUs the largest one asks for
     seconds: tuple[float, ...] = ()  # few jobs: those of one GPU that take so long, in place of drawn ones

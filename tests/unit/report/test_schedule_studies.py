@@ -232,3 +232,18 @@ def test_what_is_asked_of_whom(tmp_path: Path) -> None:
     assert spec.apart(names) == (names[:1], names[1:])
     with pytest.raises(RequestError, match=re.escape(names[2])):
         spec.read(names[2])
+
+
+def test_a_setting_can_say_how_many_gpus_servers_have(tmp_path: Path) -> None:
+    assert [gpu.host for gpu in published_mix.servers(1, 9, gpus=4)] == [
+        f"h{host}" for host in range(1, 10) for _ in range(4)
+    ]
+    text = 'kind = "schedules"\nservers = [{}]\nscheduler = ["fifo"]\n[[setting]]\nname = "a"\nratio = 1\ngpus = 4\n'
+    for servers, refused in ((8, False), (7, True)):
+        file = tmp_path / f"{servers}.toml"
+        file.write_text(text.format(servers))
+        if refused:
+            with pytest.raises(RequestError, match="do not hold the largest job"):
+                spec.read(str(file))
+        else:
+            assert spec.read(str(file)).setting[0].gpus == 4
