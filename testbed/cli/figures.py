@@ -76,7 +76,8 @@ def _drawings(given: Path, out: Path, named: Sequence[Figure]) -> Iterator[tuple
     if holds_schedules(given) and given.name in known:
         yield partial(_one_figure, known[given.name], given.parent, out), given.name
         return
-    for id in sorted(study.ids(given), key=lambda id: list(known).index(id) if id in known else len(known)):
+    ids = dict.fromkeys(figures.id_for(id) for id in study.ids(given))
+    for id in sorted(ids, key=lambda id: list(known).index(id) if id in known else len(known)):
         if id in known:
             yield partial(_one_figure, known[id], given, out), id
             continue

@@ -38,7 +38,8 @@ def run(parsed: argparse.Namespace) -> int:
     from testbed.report import document, figures, study
     from testbed.report.grading import VERDICTS
 
-    only = None if parsed.experiments is None else {study.figure_id(file.stem) for file in parsed.experiments}
+    files = parsed.experiments
+    only = None if files is None else {figures.id_for(study.figure_id(file.stem)) for file in files}
     if only is not None and not only & {figure.ID for figure in figures.every()}:
         said = f"no report: {', '.join(sorted(only))} belong to no figure; `mltcp figures {parsed.results}` draws their runs"
         print(text.paragraph(said), file=sys.stderr)

@@ -151,7 +151,7 @@ def _verify(run: Path) -> str | None:
 
 def _facts(section: Section) -> list[tuple[str, str]]:
     runs = section.study.runs
-    if computed := section.study.schedules:
+    if (computed := section.study.schedules) and not runs:
         made = computed.made
         return [
             ("computed", f"{len(computed.table)} schedules, by the model; nothing was emulated"),
@@ -211,13 +211,15 @@ def _quick(section: Section) -> bool:
 def _made(section: Section) -> list[tuple[str, tuple[str, ...]]]:
     """The stem of each experiment's file, and the command that made it, as it was typed."""
     computed = section.study.schedules
-    made = [(_stem(section.figure.ID, run), run.manifest.command) for run in section.study.runs]
-    return made + ([(section.figure.ID, computed.made.command)] if computed else [])
+    id = None if hasattr(section.figure, "EXPERIMENTS") else section.figure.ID
+    made = [(_stem(id, run), run.manifest.command) for run in section.study.runs]
+    return made + ([(id or computed.made.experiment, computed.made.command)] if computed else [])
 
 
-def _stem(id: str, run: Run) -> str:
+def _stem(figure: str | None, run: Run) -> str:
     """Of the file that an experiment's name comes from: ``convergence``, ``convergence.cubic``, ``twin/twin.flow``."""
-    _, dot, point = run.plan.experiment.partition(".")
+    id, dot, point = run.plan.experiment.partition(".")
+    id = figure or id
     name = f"{id}{dot}{point}."
     return max((stem for stem in _stems() if name.startswith(f"{stem.rpartition('/')[2]}.")), key=len, default=id)
 

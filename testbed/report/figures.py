@@ -5,12 +5,14 @@ writes ``<id>.png``, ``.pdf``, ``.csv`` (the data behind it) and further tables 
 directories; a study without experiments draws nothing. What is claimed of its tables stands in ``claims.toml`` beside it
 (`testbed.report.claims`). ``POSITION`` is its place in the report, in steps of ten.
 One that has ``plot(tables)``, too, is drawn from its tables, at first and again without runs: `testbed.report.redrawing`.
+One that is drawn from experiments of other names says them as a pattern: ``EXPERIMENTS = "predict-*"``.
 One that puts backends side by side says ``SEVERAL_BACKENDS = True``; for all others they must not be mixed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from math import inf
 from pathlib import Path
 from typing import Any, Protocol, TypeGuard, cast
@@ -50,6 +52,12 @@ def every() -> list[Figure]:
     kind = registry.FIGURE
     found = [cast(Figure, registry.find(kind, name)) for name in (*registry.names(kind), *registry.installed(kind))]
     return sorted(found, key=lambda figure: (getattr(figure, "POSITION", inf), figure.ID))
+
+
+def id_for(experiment: str) -> str:
+    """The id of the figure that is drawn from an experiment of this id; its own, if no figure asks for others."""
+    patterns = {figure.ID: getattr(figure, "EXPERIMENTS", figure.ID) for figure in every()}
+    return next((id for id, pattern in patterns.items() if fnmatchcase(experiment, pattern)), experiment)
 
 
 def claims() -> Content:

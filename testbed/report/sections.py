@@ -41,7 +41,12 @@ def every(results: Path, out: Path, only: Collection[str] | None = None) -> Iter
 
 def one(figure: Figure, results: Path, out: Path) -> Section:
     """A figure, drawn to ``out`` from what ``results`` holds for it."""
-    study = load_study(results, figure.ID, several_backends=getattr(figure, "SEVERAL_BACKENDS", False))
+    study = load_study(
+        results,
+        figure.ID,
+        several_backends=getattr(figure, "SEVERAL_BACKENDS", False),
+        experiments_of=getattr(figure, "EXPERIMENTS", None),
+    )
     problems = list(study.problems)
     files: tuple[Path, ...] = ()
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from testbed.core.runs.load import (
@@ -72,15 +73,16 @@ def experiments(results: Path) -> dict[str, Path]:
     return {plain[name] if len(backends[figure_id(plain[name])]) == 1 else name: path for name, path in found.items()}
 
 
-def load_study(results: Path, id: str, *, several_backends: bool = False) -> Study:
+def load_study(results: Path, id: str, *, several_backends: bool = False, experiments_of: str | None = None) -> Study:
     """What ``results`` holds for figure ``id``. Never raises: what cannot be used is a problem, and the rest is there.
 
+    ``experiments_of``: the ids of its experiments as a pattern (``predict-*``), where they are not the figure's own.
     Runs of different programs are a problem (told, and shown all the same), those of different backends too
     unless ``several_backends``; runs of the flow-level twin where it was not compared with the kernel are left out unless so.
     """
     usable, problems = [], []
     for name, folder in experiments(results).items():
-        if figure_id(name) == id:
+        if fnmatchcase(figure_id(name), experiments_of or id):
             experiment, wrong = load_folder(folder, uncompared=several_backends)
             problems += wrong
             if experiment is not None:
@@ -88,9 +90,10 @@ def load_study(results: Path, id: str, *, several_backends: bool = False) -> Stu
     problems += _placed([run for experiment in usable for run in experiment.runs])
     problems += _mixed([run for experiment in usable for run in experiment.runs], several_backends)
     schedules = None
-    if holds_schedules(results / id):
+    computed = sorted(results.glob(experiments_of or id))
+    if places := [path for path in computed if holds_schedules(path)]:
         try:
-            schedules = load_schedules(results / id)
+            schedules = load_schedules(places[0])
         except LoadError as error:
             problems.append(f"{error}. Left out.")
     return Study(id, tuple(usable), tuple(problems), schedules)
