@@ -121,6 +121,11 @@ COMMANDS = {
         codes=FIGURE,
     ),
     "compare": Command("figures", "compare two result sets, with the confidence of each difference", ("results results-mine", "results/a results/b --out figures"), codes={EXIT_FAILED: "a result set cannot be read"}),
+    "export": Command(
+        "figures", "write a run for other tools (Perfetto, Chakra, NCCL Inspector, Parquet, CSV)",
+        ("results/NAME/SYSTEM/1 --perfetto trace.json", "results/NAME/SYSTEM/1 --chakra trace.{rank}.et --nccl-inspector nccl.{rank}.jsonl", "results/NAME/SYSTEM/1 --perfetto trace.json --beside profile.json.gz"),
+        codes={EXIT_FAILED: "the run cannot be read", **MACHINE},
+    ),
     "completion": Command("shell", "print the completion script of a shell", ("bash >> ~/.bash_completion", "zsh > ~/.zfunc/_mltcp")),
 }  # fmt: skip
 EXAMPLES = ("demo", "run --topo dumbbell --jobs 4", "COMMAND --help")

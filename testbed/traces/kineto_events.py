@@ -40,7 +40,8 @@ NO_ID = ""  # an event without an External id
 NO_CORRELATION = -1
 
 _SIZES = ("In msg nelems", "Out msg nelems", "dtype")
-_WORK_OF_GPUS = ("kernel", "gpu_memcpy", "gpu_memset")
+COLLECTIVE = "collective"  # category of exchanges in what `mltcp export --perfetto` writes
+_WORK_OF_GPUS = ("kernel", "gpu_memcpy", "gpu_memset", COLLECTIVE)
 _RUNTIME = ("cuda_runtime", "cuda_driver", "runtime", "privateuse1_runtime")
 # What saves a model's state, as opposed to activation checkpointing, which every step does
 _SAVES = re.compile(
@@ -167,7 +168,7 @@ def add(events: Events, event: dict[str, Any], path: Path) -> None:
     name, args = named(event, path)
     category = str(event.get("cat", "")).lower()
     if category in _WORK_OF_GPUS:
-        _add_kernel(events, name, args, span_of(event, path), path)
+        _add_kernel(events, name, args, span_of(event, path), path, category == COLLECTIVE)
     elif category in _RUNTIME:
         start, end = span_of(event, path)
         events.launch.append(start)
@@ -241,10 +242,12 @@ def _call(name: str, args: dict[str, Any], span: tuple[float, float], thread: in
     return Call(shown(name), *span, thread, _external_id(args), size)
 
 
-def _add_kernel(events: Events, name: str, args: dict[str, Any], span: tuple[float, float], path: Path) -> None:
+def _add_kernel(
+    events: Events, name: str, args: dict[str, Any], span: tuple[float, float], path: Path, exchanges: bool
+) -> None:
     stream = str(args.get("stream"))
     number = events.streams.setdefault(stream, len(events.streams))
-    if COMMUNICATION.search(name):
+    if exchanges or COMMUNICATION.search(name):
         told = (
             _described(events.on_kernels, args, span, f"{path}: the kernel {quoted(name)} at ts {span[0]:.0f}")
             if "Collective name" in args

@@ -92,12 +92,17 @@ def check_writable(out: Path) -> None:
 
 
 def write_text(path: Path, text: str, out: Path | None = None) -> None:
+    """As `write`, in UTF-8."""
+    write(path, text.encode(), out)
+
+
+def write(path: Path, content: bytes, out: Path | None = None) -> None:
     """Write a file so that it is complete or absent; no link is followed between ``out`` (else its parent folder) and it."""
     try:
         with folders.opened(path.parent, out or path.parent) as above:
             name = _aside(path.name)
             with removed_in_any_case(Path(name), above):
-                folders.write(above, name, text.encode())
+                folders.write(above, name, content)
                 os.rename(name, path.name, src_dir_fd=above, dst_dir_fd=above)
     except OSError as error:
         raise TestbedError(f"{path} could not be written: {error.strerror or error}") from error
