@@ -163,8 +163,7 @@ prose: docs-packages
 # Pages that follow from the code: a test compares them.
 docs-pages: environment
 	$(PYTHON) tools/draw_architecture.py
-	$(PYTHON) -m tools.commands_page
-	$(PYTHON) -m testbed schema --markdown > docs/fields.md
+	$(PYTHON) -m tools.reference_pages
 
 # With everything that is found here: Pythons, and the distribution's kernels. Not a part of `make test`.
 matrix: setup

@@ -1,4 +1,4 @@
-"""Draw the engine's packages and their imports: ``python tools/draw_architecture.py`` writes docs/architecture.svg.
+"""Draw the engine's packages and their imports: ``python tools/draw_architecture.py`` writes docs/explanation/architecture.svg.
 
 A package stands above every package that it imports. An import that follows from other imports is not drawn.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 import grimp
 
 ROOT = Path(__file__).parents[1]
-DRAWING = ROOT / "docs" / "architecture.svg"
+DRAWING = ROOT / "docs/explanation/architecture.svg"
 WIDTH, ROW, BOX, TALL = 980, 74, 138, 32
 
 Packages = Mapping[str, frozenset[str]]

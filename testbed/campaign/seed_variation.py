@@ -1,4 +1,4 @@
-"""Invariant I10: how well an experiment's own seeds tell what a system takes (docs/fidelity.md)."""
+"""Invariant I10: how well an experiment's own seeds tell what a system takes (docs/reference/invariants.md)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from testbed.models.statistics import interval
 
 SEEDS = 5  # fewer say too little of how much they differ
 LIMITS = above(0.05, 0.15)
-NAME = "half the 95 % interval of the settled iteration time ÷ its mean"
+NAME = "half the 95 % interval ÷ the mean, last ten iterations"
 
 
 def repeatability(last10_mean_s: Sequence[float]) -> Row:

@@ -234,7 +234,7 @@ def _unrepeated(summary: Summary) -> list[Line]:
 
 
 def _doubts(folder: Path, todo: Sequence[Plan]) -> list[Line]:
-    """One line for each invariant (docs/fidelity.md) that is not all right, with the runs it concerns."""
+    """One line for each invariant (docs/reference/invariants.md) that is not all right, with the runs it concerns."""
     found: dict[tuple[str, str], list[str]] = {}
     for plan in todo:
         for row in load_run(folder / plan.folder).verdict.invariants:

@@ -11,7 +11,7 @@ from testbed.spec import field_tables, schema
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--markdown", action="store_true", help="print docs/fields.md: every field and option, as tables"
+        "--markdown", action="store_true", help="table of every field and option (docs/reference/fields.md)"
     )
 
 

@@ -34,8 +34,8 @@ from testbed.schedulers.line import Line
 
 Bools = npt.NDArray[np.bool_]
 THETAS = 12
-ORDERS_MEANING = "job orders that are tried: the given one, others by the seed; 1 by default"
-BACKFILL_MEANING = "whether others may pass a job that waits: yes or no, the default"
+ORDERS_MEANING = "job orders to try: the given one, then shuffled ones; default 1"
+BACKFILL_MEANING = "whether later jobs may overtake a waiting one: yes or no (default)"
 RHOS = ("fewest", "most", "worst")
 
 
@@ -45,19 +45,18 @@ class Limits:
 
     thetas: int = options.option(
         THETAS,
-        f"values of θ that are tried, between its lower bound and T; {THETAS} by default",
+        f"values of θ to try, from the lower bound to T; default {THETAS}",
         options.Integer(1, 1000),
     )
-    horizon: float = options.option(2.0, "T ÷ first fit's makespan; 2 by default", options.Number(1, 10**6))
+    horizon: float = options.option(2.0, "T ÷ first fit's makespan; default 2", options.Number(1, 10**6))
     rho: str = options.option(
         "fewest",
-        "ρ̂, F τ of a job: alone on the fewest servers (fewest, the default), alone with each GPU in another one (most), or so and "
-        "contended for by as many rings as a server has GPUs (worst)",
+        "placement that ρ̂ assumes: fewest servers (fewest, default), one GPU per server (most), or that under full contention (worst)",
         options.OneOf(*RHOS),
     )
     u: str = options.option(
         "1",
-        "what ρ̂ is divided by: 1, the default, or bounds, how much longer than at its best a job can take",
+        "divisor of ρ̂: 1 (default) or bounds (worst ÷ best execution time)",
         options.OneOf("1", "bounds"),
     )
     backfill: bool = options.option(False, BACKFILL_MEANING, options.Boolean())

@@ -34,23 +34,17 @@ from testbed.traces.noise import Noise
 class LinkSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What one link of the topology has of its own; both directions, or with `oneway` that which it is named by ("h1-s1": what h1 sends)."""
 
-    rate: Annotated[LinkRate | None, field("rate of a bottleneck, or a share of the experiment's: 50%")] = None
-    buffer: Annotated[
-        QueueLength | None, field("buffer of a bottleneck, as time, size or frames", metavar="LENGTH")
-    ] = None
-    ecn: Annotated[
-        Marks | None, field("ECN thresholds of a bottleneck, written as the experiment's", metavar="THRESHOLDS")
-    ] = None
-    queue: Annotated[str | None, field("queue of a bottleneck, written as the experiment's", metavar="QUEUE")] = None
-    delay: Annotated[Duration | None, field("one-way delay of a link that is no bottleneck")] = None
-    jitter: Annotated[Duration | None, field("by how much that delay varies, evenly")] = None
-    loss: Annotated[Loss | None, field("share of packets lost, written as the experiment's", metavar="FRACTION")] = None
-    corrupt: Annotated[Share | None, field("share of packets with a bit flipped at random", metavar="FRACTION")] = None
+    rate: Annotated[LinkRate | None, field("bottleneck rate, or a fraction of the experiment's: 50%")] = None
+    buffer: Annotated[QueueLength | None, field("bottleneck buffer", metavar="LENGTH")] = None
+    ecn: Annotated[Marks | None, field("ECN marking of a bottleneck", metavar="THRESHOLDS")] = None
+    queue: Annotated[str | None, field("bottleneck queue", metavar="QUEUE")] = None
+    delay: Annotated[Duration | None, field("one-way delay; not on a bottleneck")] = None
+    jitter: Annotated[Duration | None, field("uniform variation of the delay")] = None
+    loss: Annotated[Loss | None, field("random packet loss", metavar="FRACTION")] = None
+    corrupt: Annotated[Share | None, field("fraction of packets with one bit flipped", metavar="FRACTION")] = None
     oneway: Annotated[
         bool,
-        field(
-            "`delay`, `jitter`, `loss` and `corrupt` hold for what the first node of the link's name sends, not back"
-        ),
+        field("delay, jitter, loss and corrupt only for packets from the first node in the link's name"),
     ] = False
 
     def beside(self, usual: LinkSpec) -> LinkSpec:
@@ -63,24 +57,22 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """What happens to a bottleneck at a time after the start; both directions."""
 
     at: Annotated[Duration, field("time after the start")]
-    link: Annotated[str, field("the bottleneck, by its name: s1-s2")]
-    rate: Annotated[LinkRate | None, field("its rate from then on, or a share of its rate at the start: 50%")] = None
-    state: Annotated[Literal["up", "down"] | None, field("down: the link fails; up: it works again")] = None
+    link: Annotated[str, field("bottleneck, by name: s1-s2")]
+    rate: Annotated[LinkRate | None, field("new rate, or a fraction of the initial rate: 50%")] = None
+    state: Annotated[Literal["up", "down"] | None, field("down: the link fails; up: it recovers")] = None
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One experiment. `testbed.spec.read` makes a checked one."""
 
-    name: Annotated[
-        str, field("name of the results folder", group="results", if_unset="made from the other fields")
-    ] = ""
+    name: Annotated[str, field("results folder name", group="results", if_unset="from the other fields")] = ""
     topo: Annotated[
         str, field("topology, or ./mine.py; with arguments as in Mininet: dumbbell,4", group="network", metavar="NAME")
     ] = "dumbbell"
     scheduler: Annotated[
         tuple[str, ...],
         field(
-            "job scheduler, which says what host runs what worker: spread over the edges, packed, random, or ./mine.toml; several are crossed with the systems",
+            "job schedulers, which place workers on hosts: spread, packed, random, or ./mine.toml; several: crossed with the systems",
             group="workload",
             metavar="NAME",
             aliases=("place",),
@@ -88,84 +80,84 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     ] = ("spread",)
     jobs: Annotated[int, field("number of jobs", group="workload")] = 2
     workers: Annotated[
-        int | None, field("workers of each job", group="workload", if_unset="as many as its trace has ranks, or 2")
+        int | None, field("workers per job", group="workload", if_unset="as many as the trace has ranks, or 2")
     ] = None
     trace: Annotated[
         str | None,
         field(
-            "trace that the jobs replay: a name of the library, or ./mine.json",
+            "trace to replay: a name of the library, or ./mine.json",
             group="workload",
             if_unset="a synthetic job",
         ),
     ] = None
     compute: Annotated[
-        Duration | None, field("compute time of a synthetic job's iteration, with --bytes", group="workload")
+        Duration | None, field("compute time per iteration of a synthetic job; needs --bytes", group="workload")
     ] = None
     bytes: Annotated[
         Size | None,
         field(
-            "bytes of a synthetic job's iteration: sent one way over the bottleneck, or the tensor of its collective (an all-reduce with more than two workers)",
+            "bytes per iteration of a synthetic job: sent one way by two workers, all-reduced by more",
             group="workload",
         ),
     ] = None
     buckets: Annotated[
         int | None,
         field(
-            "buckets in which a synthetic job exchanges its tensor, beside its backward pass",
+            "buckets in which a synthetic job exchanges its tensor during the backward pass",
             group="workload",
-            if_unset="1: after it",
+            if_unset="1, after the backward pass",
         ),
     ] = None
     collective: Annotated[
         str | None,
         field(
-            "how all-reduces are carried out: ring, tree, parameter_server, …, or ./mine.py",
+            "all-reduce algorithm: ring, tree, parameter_server, …, or ./mine.py",
             group="workload",
             metavar="NAME",
             if_unset="ring",
         ),
     ] = None
-    channels: Annotated[int, field("connections of a flow", group="workload")] = 1
+    channels: Annotated[int, field("parallel connections per flow", group="workload")] = 1
     credit_bytes: Annotated[
         Size | None,
         field(
-            "bytes of a worker on their way at a time, front layers first: exchanges are in flight together",
+            "bytes that a worker may have outstanding; front layers go first, and exchanges overlap",
             group="workload",
             old_names=("window",),
             folder_name="window",
-            if_unset="one exchange after the other",
+            if_unset="one exchange at a time",
         ),
     ] = None
     partition_bytes: Annotated[
         Size | None,
         field(
-            "largest part of a message that takes credit (--credit-bytes)",
+            "largest part of a message that takes credit; needs --credit-bytes",
             group="workload",
             old_names=("partition",),
             folder_name="partition",
-            if_unset="as large as it is",
+            if_unset="the whole message",
         ),
     ] = None
     train: Annotated[
         str | None,
         field(
-            f"model that the jobs train for real, by a parameter server, or in a ring (--collective ring): {', '.join(training.names())}; with :fill=mean_of_received or feedback what becomes of holes",
+            f"model to train over the emulated network: {', '.join(training.names())}; gap filling: cnn:fill=mean_of_received or cnn:feedback",
             group="workload",
             metavar="MODEL",
-            if_unset="bytes nobody looks at",
+            if_unset="messages hold no data",
         ),
     ] = None
     job: Annotated[
         tuple[Job, ...],
         field(
-            'a job of its own, once for each: resnet50,workers=4,offset=2s; synthetic,compute=1s,bytes=5MB; ddp:resnet18 (real PyTorch, on `host`); cmd:"python train.py"',
+            'one job; repeatable: resnet50,workers=4,offset=2s; synthetic,compute=1s,bytes=5MB; ddp:resnet18 or cmd:"python train.py" (real PyTorch, on `host`)',
             group="workload",
         ),
     ] = ()
     job_order: Annotated[
         Literal["file", "shuffled"],
         field(
-            "order in which jobs are numbered, and asked by a job scheduler: that of the file, or shuffled, in another way for each seed",
+            "order of jobs: that of the file, or shuffled by the seed",
             group="workload",
             old_values={"listed": "file", "drawn": "shuffled"},
             folder_name="job_order",
@@ -174,48 +166,50 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     system: Annotated[
         tuple[str, ...],
         field(
-            "systems that are compared, the first is the baseline: congestion controls; or a transport: ltp, mlt, dlcp, reno:early_close=0.8 (docs/transports.md); or schedulers: cassini, priority, unfair (docs/baselines.md)",
+            "congestion controls, transports (ltp, mlt) or flow schedulers (cassini, priority) to compare; the first is the baseline",
             group="systems",
             aliases=("cc",),
         ),
     ] = ("reno", "mltcp_reno")
     preset: Annotated[
         Literal["recommended", "paper", "placebo"],
-        field("preset of every MLTCP that names none (docs/congestion-controls.md)", group="systems"),
+        field("MLTCP parameter preset", group="systems"),
     ] = "recommended"
-    iterations: Annotated[int, field("iterations of every job", group="repetition", low=1, high=100_000)] = 30
+    iterations: Annotated[int, field("iterations to measure per job", group="repetition", low=1, high=100_000)] = 30
     seed: Annotated[int, field("first seed", group="repetition", low=0, high=2**31)] = 1
     seeds: Annotated[
-        int, field("number of seeds; from 3 on results have confidence intervals", group="repetition", low=1, high=1000)
+        int, field("number of seeds; 3 or more give confidence intervals", group="repetition", low=1, high=1000)
     ] = 1
     isolated_runs: Annotated[
         Literal["auto", "each", "first", "none"],
         field(
-            "runs of single jobs, for comparison: auto (each kind of job once, under the baseline; under another system only where a lone job's time can depend on it), each (kind, system and seed), first (seed only), or none but those that a flow scheduler needs",
+            "runs of a job in isolation: auto (each kind of job once, under systems that can change its time), each (kind, system and seed), first (seed), or none",
             group="repetition",
             old_names=("alone",),
         ),
     ] = "auto"
-    rate: Annotated[Rate, field("rate of the bottleneck, both directions", group="network", low="1mbit")] = (
-        msgspec.field(default_factory=lambda: Rate(500_000_000))
+    rate: Annotated[Rate, field("bottleneck rate, each direction", group="network", low="1mbit")] = msgspec.field(
+        default_factory=lambda: Rate(500_000_000)
     )
     buffer: Annotated[
         QueueLength,
-        field("buffer of the bottleneck, as time, size or frames: 1ms, 500kB, 200p", group="network", metavar="LENGTH"),
+        field("bottleneck buffer, as time, size or frames: 1ms, 500kB, 200p", group="network", metavar="LENGTH"),
     ] = msgspec.field(default_factory=lambda: QueueLength("200p"))
-    mtu: Annotated[int, field("largest packet, in bytes", group="network", metavar="BYTES", low=576, high=65535)] = 1500
+    mtu: Annotated[int, field("largest IP packet, in bytes", group="network", metavar="BYTES", low=576, high=65535)] = (
+        1500
+    )
     link: Annotated[
         dict[str, LinkSpec],
-        field("what single links have of their own, by their names: s1-s2", group="network", flag=False),
+        field("settings of single links, by name: s1-s2", group="network", flag=False),
     ] = {}
     event: Annotated[
         tuple[Event, ...],
-        field("what happens to bottlenecks while jobs run, once for each event", group="network", flag=False),
+        field("changes of a bottleneck while jobs run", group="network", flag=False),
     ] = ()
     ack_priority: Annotated[
         Literal["off", "on"],
         field(
-            "on: pure ACKs have a queue of their own at the bottleneck, which goes first",
+            "separate bottleneck queue for pure ACKs, served first",
             group="network",
             old_names=("acks",),
             old_values={"mixed": "off", "first": "on"},
@@ -225,7 +219,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     ecn: Annotated[
         Marks,
         field(
-            "mark before dropping, by RED: on (from a fifth of the buffer), a threshold (65kB, 200us, 40p), MIN,MAX,PROBABILITY, or off",
+            "ECN marking by RED: on (from a fifth of the buffer), a threshold (65kB, 200us, 40p), MIN,MAX,PROBABILITY, or off",
             group="network",
             metavar="THRESHOLDS",
             const="on",
@@ -234,7 +228,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     queue: Annotated[
         str,
         field(
-            "queue of the bottleneck: fifo (which marks by --ecn), codel, fq_codel, cake, pie, fq, sfq, or ./mine.py, each with its options: fq_codel:target=5ms",
+            "bottleneck queue: fifo (marks by --ecn), codel, fq_codel, cake, pie, fq, sfq, or ./mine.py; with options: fq_codel:target=5ms",
             group="network",
             metavar="QUEUE",
         ),
@@ -242,7 +236,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     priority_queues: Annotated[
         PriorityQueues,
         field(
-            "queues of data in strict priority by class selector, with one above them for control; 4,drop-non-ect: they drop what cannot be marked; 4,mlt-thresholds: from thresholds as MLT's appendix has them; 1,separate-control: one below that of control; 1: one queue for all",
+            "strict-priority queues by DSCP, below one for control; 4,drop-non-ect: drop packets that cannot be marked; 4,mlt-thresholds: MLT's thresholds; 1,separate-control: one data queue; 1: one queue for all packets",
             group="network",
             metavar="N",
             old_names=("bands",),
@@ -250,27 +244,27 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         ),
     ] = msgspec.field(default_factory=lambda: PriorityQueues("1"))
     delay: Annotated[
-        Duration, field("one-way delay, added on the last hop of every path", group="network", high="1s")
+        Duration, field("one-way delay, added on the last hop of each path", group="network", high="1s")
     ] = msgspec.field(default_factory=lambda: Duration(0))
-    jitter: Annotated[
-        Duration, field("by how much the delay varies, evenly; packets may overtake", group="network")
-    ] = msgspec.field(default_factory=lambda: Duration(0))
+    jitter: Annotated[Duration, field("uniform variation of the delay; packets may be reordered", group="network")] = (
+        msgspec.field(default_factory=lambda: Duration(0))
+    )
     loss: Annotated[
         Loss,
         field(
-            "share of packets lost at random on the last hop; ge:loss=80%,p=0.1%,r=5% (Gilbert-Elliott): 80% within bursts, which begin behind a packet with 0.1% and end with 5%",
+            "random packet loss on the last hop: 1%, or ge:loss=80%,p=0.1%,r=5% (Gilbert-Elliott: loss in bursts, probability to enter and to leave one)",
             group="network",
             metavar="FRACTION",
         ),
     ] = msgspec.field(default_factory=lambda: Loss("0%"))
     corrupt: Annotated[
         Share,
-        field("share of packets with a bit flipped at random on the last hop", group="network", metavar="FRACTION"),
+        field("fraction of packets with one bit flipped on the last hop", group="network", metavar="FRACTION"),
     ] = msgspec.field(default_factory=lambda: Share("0%"))
     start_offsets: Annotated[
         StartOffsets,
         field(
-            "when jobs start: clustered (within 5 % of an iteration), uniform, or a time for each, 0ms,50ms,…",
+            "start times: clustered (within 5 % of an iteration), uniform, or one per job: 0ms,50ms,…",
             group="workload",
             metavar="STARTS",
             old_names=("offsets",),
@@ -280,17 +274,17 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     noise: Annotated[
         Noise | None,
         field(
-            "noise of the compute time: 5%, lognormal:5%, stragglers:1%",
+            "compute-time noise: 5%, lognormal:5%, stragglers:1%",
             group="workload",
-            if_unset="what the trace was measured with",
+            if_unset="that of the trace",
         ),
     ] = None
     rto_min: Annotated[
         Duration | None,
         field(
-            "minimum retransmission timeout, 1ms to 200ms",
+            "minimum RTO, 1ms to 200ms",
             group="network",
-            if_unset="the kernel's 200ms",
+            if_unset="200ms, the kernel's",
             low="1ms",
             high="200ms",
         ),
@@ -298,7 +292,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     nic: Annotated[
         NicRate,
         field(
-            "rate of every host's interface, a share of the links' (100%), or inf: as fast as memory",
+            "NIC rate: a fraction of the link rate (100%), a rate, or inf (unshaped)",
             group="network",
             metavar="RATE",
         ),
@@ -306,7 +300,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     host_queue: Annotated[
         HostQueue,
         field(
-            "queue before that interface: fq (which paces), pfifo_fast:20ms (a time or a size), or none: it never drops",
+            "NIC egress queue: pfifo_fast:20ms (a time or a size), fq (paces), or none (never drops)",
             group="network",
             metavar="QUEUE",
         ),
@@ -314,74 +308,74 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     sndbuf: Annotated[
         Size | None,
         field(
-            "largest send buffer of a socket",
+            "socket send buffer limit",
             group="network",
-            if_unset="more than its path holds",
+            if_unset="above what the path holds",
             low="4096B",
             high="2GB",
         ),
     ] = None
     slow_start_after_idle: Annotated[
         Literal[0, 1],
-        field("1: a congestion window shrinks while nothing is sent, as Linux has it by default", group="network"),
+        field("congestion window reset after idle time: 1 (Linux's default) or 0", group="network"),
     ] = 0
     represents_rate: Annotated[
         Rate | None,
         field(
-            "rate for which this one stands: what a host limits in bytes is scaled with it",
+            "rate that this run represents; host limits in bytes are scaled to it",
             group="network",
-            if_unset="the rate itself",
+            if_unset="--rate",
             old_names=("scale_of",),
         ),
     ] = None
     device: Annotated[
         str | None,
         field(
-            f"device that computes a trace's work (flops, memory_bytes): {', '.join(devices.KNOWN)}",
+            f"device for traces that give flops: {', '.join(devices.KNOWN)}",
             group="workload",
             metavar="NAME",
-            if_unset="the trace's own",
+            if_unset="the trace's",
         ),
     ] = None
     peak: Annotated[
         Flops | None,
-        field("peak speed of a device: 312tflops", group="workload", metavar="SPEED", if_unset="its own"),
+        field("peak speed of the device: 312tflops", group="workload", metavar="SPEED", if_unset="the device's"),
     ] = None
     mfu: Annotated[
         Share | None,
         field(
-            "MFU: share of a device's peak that training reaches",
+            "model FLOPs utilization: fraction of the peak that training reaches",
             group="workload",
             metavar="FRACTION",
-            if_unset="40%, or the trace's own",
+            if_unset="40%, or the trace's",
         ),
     ] = None
     memory: Annotated[
         Bandwidth | None,
-        field("memory bandwidth of a device: 2tb/s", group="workload", metavar="BANDWIDTH", if_unset="its own"),
+        field("memory bandwidth of the device: 2tb/s", group="workload", metavar="BANDWIDTH", if_unset="the device's"),
     ] = None
     keep_duty: Annotated[
         bool,
         field(
-            "scale bytes of traces by rate ÷ native rate: a job then communicates for the same share of its iteration at any rate",
+            "bytes scaled by rate ÷ native rate: communication keeps its fraction of the iteration",
             group="workload",
-            if_unset="bytes as they are",
+            if_unset="unscaled",
         ),
     ] = False
     intra_server_rate: Annotated[
         Rate | None,
         field(
-            "rate of exchanges inside a server: of jobs that ask for GPUs, and of traces with groups inside a server",
+            "rate of exchanges between GPUs of one server",
             group="network",
             old_names=("intra_rate",),
             folder_name="intra_rate",
-            if_unset="infinitely fast",
+            if_unset="unlimited",
         ),
     ] = None
     nics: Annotated[
         int,
         field(
-            "network interfaces of each server (rails), each with a link of its own; rank r of a server uses interface r mod N",
+            "NICs per server (rails), one link each; rank r uses NIC r mod N",
             group="network",
             metavar="N",
             low=1,
@@ -391,7 +385,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     sample_interval: Annotated[
         Duration,
         field(
-            "interval of link and flow samples",
+            "sampling interval of links and flows",
             group="measurement",
             old_names=("sample",),
             folder_name="sample",
@@ -401,7 +395,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     message_log: Annotated[
         Literal["per-round", "per-message"],
         field(
-            "messages.csv of transports that may lose: a row a round and peer, or a row a message",
+            "rows of messages.csv: per round and peer, or per message",
             group="measurement",
             old_names=("messages",),
             old_values={"rounds": "per-round", "full": "per-message"},
@@ -411,7 +405,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     stop_when_periodic: Annotated[
         int,
         field(
-            "under virtual time, without noise: end a run once so many of all its jobs' iterations are alike to the nanosecond, and fill in the rest; 0: never",
+            "identical iterations (to the nanosecond) after which a run ends and the rest is filled in; virtual time only; 0: never",
             group="repetition",
             const=3,
             low=0,
@@ -421,7 +415,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     on: Annotated[
         str,
         field(
-            "backend that runs it: uml (user-mode Linux, under virtual time), host (this machine's kernel; root), flow (no kernel: the flow-level twin computes it), vagrant, ssh:[USER@]HOST[:PORT]; auto: uml where it can run it, else host, saying why",
+            "backend: uml (user-mode Linux, virtual time), host (this kernel; root), flow (flow-level simulator), vagrant, ssh:[USER@]HOST[:PORT]; auto: uml if possible, else host",
             group="where it runs",
             metavar="BACKEND",
         ),
@@ -429,9 +423,9 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     wall_limit: Annotated[
         Duration | None,
         field(
-            "end a run after so much wall time, whatever happens",
+            "wall-time limit of a run",
             group="where it runs",
-            if_unset="when nothing moves any more",
+            if_unset="stop when nothing progresses",
         ),
     ] = None
 

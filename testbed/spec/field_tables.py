@@ -1,4 +1,4 @@
-"""docs/fields.md: every field of an experiment and every option of what is written in one, as declared (``mltcp schema --markdown``)."""
+"""docs/reference/fields.md: every field of an experiment and every option of what is written in one, as declared (``mltcp schema --markdown``)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from testbed.spec import fields
 from testbed.spec.experiment import Event, LinkSpec, Spec
 from testbed.spec.job import Job
 
-HEAD = """# Fields of an experiment
+HEAD = """# Experiment fields and options
 
-Each field is a key of the experiment's file and, with `--` in front, a flag of `run`. A flag wins over the file. A quantity needs its
-unit: `500mbit`, `64kB`, `1.5ms`.
+This page lists every field of an experiment file, and every option of a transport or scheduler.
 
-This page follows from the declarations in `testbed/spec/experiment.py` and `testbed/spec/job.py`. `mltcp schema --markdown`
-prints it anew.
+- A field is a key in the file and a flag of `mltcp run`: `rto_min` is `--rto-min`. A flag overrides the file.
+- A quantity needs its unit: `500mbit`, `64kB`, `1.5ms`.
+
+The code generates this page (`mltcp schema --markdown`).
 """
 TABLES: Mapping[str, type[msgspec.Struct]] = {
     "A job: `[[job]]`": Job,
@@ -40,13 +41,13 @@ def _sections() -> Iterator[str]:
         yield f"## {group.capitalize()}\n\n{_fields(own)}"
     for title, kind in TABLES.items():
         yield f"## {title}\n\n{_fields(fields.of_struct(kind).values())}"
-    yield "## Options of transports, as in `ltp:fraction=0.9`\n\n" + _options(
+    yield "## Options of transports: `ltp:fraction=0.9`\n\n" + _options(
         {name: transports.find(name).Options for name in transports.names()}
     )
-    yield "## Options of flow schedulers, as in `cassini:step=2`\n\n" + _options(
+    yield "## Options of flow schedulers: `cassini:step=2`\n\n" + _options(
         {name: flow.find(name).Options for name in flow.names()}
     )
-    yield "## Options of job schedulers, as in `sjf_bco:horizon=4`\n\n" + _options(
+    yield "## Options of job schedulers: `sjf_bco:horizon=4`\n\n" + _options(
         {name: job.find(name).Options for name in job.names()}
     )
 
@@ -67,13 +68,14 @@ def _fields(every: Iterable[fields.Field]) -> str:
 
 
 def _options(every: Mapping[str, type[Any]]) -> str:
+    """One row for each option; names that share an option share its row."""
+    names: dict[tuple[str, str], list[str]] = {}
+    for name, kind in every.items():
+        for one in dataclasses.fields(kind):
+            names.setdefault((one.name, one.metadata["meaning"]), []).append(f"`{name}`")
     return _table(
-        ("name", "option", "meaning"),
-        (
-            (f"`{name}`", f"`{one.name}`", one.metadata["meaning"])
-            for name, kind in every.items()
-            for one in dataclasses.fields(kind)
-        ),
+        ("option", "of", "meaning"),
+        ((f"`{option}`", ", ".join(of), meaning) for (option, meaning), of in names.items()),
     )
 
 

@@ -43,45 +43,49 @@ class JobError(RequestError):
 class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """One job; a field that is None is as the experiment has it."""
 
-    trace: Annotated[str | None, field("trace that it replays: a name of the library, or ./mine.json")] = None
-    compute: Annotated[Duration | None, field("or compute time of a synthetic job, which then sends")] = None
-    bytes: Annotated[Size | None, field("bytes that a synthetic job sends")] = None
-    buckets: Annotated[int | None, field("buckets in which it exchanges them, beside its backward pass")] = None
-    train: Annotated[str | None, field("model whose gradients and parameters are its messages", metavar="MODEL")] = None
-    ddp: Annotated[str | None, field("or model that it trains for real (PyTorch)", metavar="MODEL")] = None
-    cmd: Annotated[str | None, field("or program that it runs on every worker", metavar="COMMAND")] = None
+    trace: Annotated[str | None, field("trace to replay: a name of the library, or ./mine.json")] = None
+    compute: Annotated[Duration | None, field("compute time per iteration of a synthetic job")] = None
+    bytes: Annotated[Size | None, field("bytes per iteration of a synthetic job")] = None
+    buckets: Annotated[int | None, field("buckets exchanged during the backward pass")] = None
+    train: Annotated[str | None, field("model to train over the emulated network", metavar="MODEL")] = None
+    ddp: Annotated[str | None, field("model to train with PyTorch (`host`)", metavar="MODEL")] = None
+    cmd: Annotated[str | None, field("program to run on every worker (`host`)", metavar="COMMAND")] = None
     workers: Annotated[int | None, field("number of workers")] = None
-    collective: Annotated[str | None, field("how operations of its kind are carried out", metavar="NAME")] = None
-    channels: Annotated[int | None, field("connections of a flow")] = None
+    collective: Annotated[str | None, field("algorithm of its collectives", metavar="NAME")] = None
+    channels: Annotated[int | None, field("parallel connections per flow")] = None
     credit_bytes: Annotated[
         Size | None,
         field(
-            "bytes of a worker on their way at a time, front layers first", old_names=("window",), folder_name="window"
+            "bytes that a worker may have outstanding; front layers go first",
+            old_names=("window",),
+            folder_name="window",
         ),
     ] = None
     partition_bytes: Annotated[
         Size | None,
         field("largest part of a message that takes credit", old_names=("partition",), folder_name="partition"),
     ] = None
-    offset: Annotated[Duration | None, field("it arrives so long after the start")] = None
-    leave: Annotated[Duration | None, field("it departs (its workers are killed) so long after the start")] = None
-    noise: Annotated[Noise | None, field("noise of the compute time")] = None
+    offset: Annotated[Duration | None, field("arrival, after the start")] = None
+    leave: Annotated[Duration | None, field("departure, after the start: its workers are killed")] = None
+    noise: Annotated[Noise | None, field("compute-time noise")] = None
     device: Annotated[
         str | None,
         field(
-            "device that computes the work of its trace",
+            "device for a trace that gives flops",
             metavar="NAME",
-            if_unset="the experiment's, or the trace's own",
+            if_unset="the experiment's, or the trace's",
         ),
     ] = None
-    iterations: Annotated[int | None, field("how many count; it goes on until every job has its own")] = None
-    cc: Annotated[str | None, field("its congestion control, whatever the others use", metavar="SYSTEM")] = None
-    transport: Annotated[str | None, field("its transport", if_unset="as the system says; with `cc` TCP")] = None
+    iterations: Annotated[int | None, field("iterations to measure; the job continues until all jobs have theirs")] = (
+        None
+    )
+    cc: Annotated[str | None, field("congestion control of this job in every system", metavar="SYSTEM")] = None
+    transport: Annotated[str | None, field("transport of this job", if_unset="that of the system; TCP with `cc`")] = (
+        None
+    )
     gpus: Annotated[
         int | None,
-        field(
-            "GPUs that a job scheduler gives it, on servers of its choice; it waits for them, and frees them after its iterations"
-        ),
+        field("GPUs that the job waits for, holds during its iterations, and frees"),
     ] = None
 
     @property

@@ -21,10 +21,10 @@ PULL = 0.1  # of the tolerance
 class Options(mlt.Options):
     """As `testbed.transports.mlt`, with other defaults."""
 
-    rate: str = option("dctcp", "by marks, dctcp (default), or by delay, timely", OneOf(*RULES))
-    beta: float = option(0.5, "how much of the marked share the rate falls; DCTCP's: 0.5 (default)", Fraction())
+    rate: str = option("dctcp", "rate control: dctcp (by ECN marks, default) or timely (by delay)", OneOf(*RULES))
+    beta: float = option(0.5, "rate decrease ÷ marked fraction; DCTCP: 0.5 (default)", Fraction())
     step: float = option(
-        0.02, "what the rate grows by a round trip, of the fastest delivery seen; default 2%", mlt.SHARE
+        0.02, "rate increase per round trip, as a fraction of the fastest delivery rate; default 2%", mlt.SHARE
     )
 
 

@@ -33,38 +33,39 @@ def _maybe_duration(text: str) -> Duration | None:
 class Options(SharedOptions):
     """What may be written behind ``ltp:``; recalled means: not confirmed by anything published."""
 
-    fraction: float = option(0.8, "of a gradient, enough once LT is over; recalled; default 0.8", Fraction())
-    tolerance: float = option(0.0, "share of a gradient that may be missing at any time; default 0", Fraction())
+    fraction: float = option(0.8, "fraction of a gradient that suffices after LT; recalled; default 0.8", Fraction())
+    tolerance: float = option(0.0, "fraction of a gradient that may be missing at any time; default 0", Fraction())
     lt: Duration | None = option(
         None,
-        "the first threshold; adapts (default): initial_rtts RTprop + bytes ÷ BtlBw, then once an epoch",
+        "loss-tolerance threshold LT, a time; adapts (default): initial_rtts × RTprop + bytes ÷ BtlBw, updated each epoch",
         _maybe_duration,
     )
     deadline_slack: Duration = option(
-        Duration.parse("30ms"), "from LT to the deadline; recalled; default 30ms", Time(), alias="c"
+        Duration.parse("30ms"), "time from LT to the deadline; recalled; default 30ms", Time(), alias="c"
     )
     lt_clock: str = option(
         "per_worker",
-        "whose first packet LT counts from: per_worker (default) or per_round",
+        "start of LT: first packet of each worker (per_worker, default) or of the round (per_round)",
         OneOf("per_worker", "per_round", worker="per_worker", round="per_round"),
         alias="per",
     )
     initial_rtts: float = option(
-        FIRST_RTTS, "RTprops in the first LT, beside bytes ÷ BtlBw; recalled; default 1.5", Number(0, 100), alias="rtts"
+        FIRST_RTTS, "RTprops in the first LT; recalled; default 1.5", Number(0, 100), alias="rtts"
     )
-    lt_epoch_rounds: int = option(10, "rounds after which LT adapts; default 10", Integer(1, 10**6), alias="epoch")
+    lt_epoch_rounds: int = option(10, "rounds per LT epoch; default 10", Integer(1, 10**6), alias="epoch")
     lt_backoff: float = option(
-        RAISED, "times LT, after an epoch in which nothing came whole; ours; default 1.5", Number(1, 100), alias="rise"
+        RAISED,
+        "factor on LT after an epoch without a complete message; ours; default 1.5",
+        Number(1, 100),
+        alias="rise",
     )
-    broadcast: str = option("ltp", "how parameters travel: ltp (default), tcp or tcp:CONGESTION_CONTROL", _broadcast)
+    broadcast: str = option("ltp", "transport of parameters: ltp (default), tcp or tcp:CONGESTION_CONTROL", _broadcast)
     reorder: int = option(
-        3, "later packets acknowledged, until one counts as lost; recalled; default 3", Integer(1, 10**6)
+        3, "later packets acknowledged before a packet counts as lost; recalled; default 3", Integer(1, 10**6)
     )
-    acks: int = option(
-        16, "packets that an acknowledgement waits for at most; 1: one for each; default 16", Integer(1, 10**6)
-    )
+    acks: int = option(16, "packets per acknowledgement, at most; default 16", Integer(1, 10**6))
     f: tuple[float, float] | None = option(
-        None, "SLOPE/OFFSET: how strongly it probes for bandwidth, by what of the round's bytes is delivered, as MLTCP; off (default)", progress
+        None, "SLOPE/OFFSET: MLTCP's F on bandwidth probing; off (default)", progress
     )  # fmt: skip
 
     @property

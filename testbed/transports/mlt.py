@@ -61,81 +61,81 @@ class Options(SharedOptions):
 
     tolerance: float | Phase = option(
         _tolerance("10%"),
-        "share of a message that may be missing; published: 10% (default); or phase:40%/5%/100: from 40% in the first round to 5% after 100",
+        "fraction of a message that may be missing; published: 10% (default); or phase:40%/5%/100: from 40% to 5% over 100 rounds",
         _tolerance,
     )
     parameters: str = option(
-        "lossy", "whether parameters may miss that share, too: lossy (default, published) or whole (as FSDP needs)", OneOf("lossy", "whole"),
+        "lossy", "delivery of parameters: lossy (default, published) or whole (as FSDP needs)", OneOf("lossy", "whole"),
     )  # fmt: skip
     loss_bound: str = option(
-        "per_hop", "what the tolerance is for, in a ring: per_hop (default) or end_to_end, what goes all around", OneOf("per_hop", "end_to_end", hop="per_hop", end="end_to_end"), alias="ring")  # fmt: skip
+        "per_hop", "scope of the tolerance in a ring: per_hop (default) or end_to_end", OneOf("per_hop", "end_to_end", hop="per_hop", end="end_to_end"), alias="ring")  # fmt: skip
     fill: str = option(
-        "zero", "what stands in a gradient's missing range: zero (default, published), or local, what was there before; a parameter keeps its value", OneOf("zero", "local", keep="local"), alias="missing")  # fmt: skip
+        "zero", "fill of a gradient's missing ranges: zero (default, published) or local (the previous value); parameters keep their values", OneOf("zero", "local", keep="local"), alias="missing")  # fmt: skip
     sync_every: int = option(
         0,
-        "rounds, in the last of which parameters arrive whole, again and again; 0: never (default, published)",
+        "period, in rounds, of complete parameter delivery; 0: never (default, published)",
         Integer(0, 10**6),
         alias="resync",
     )
-    rate: str = option("timely", "by delay, timely (default, MLT's), or by marks, dctcp (DLCP's)", OneOf(*RULES))
+    rate: str = option("timely", "rate control: timely (by delay, default) or dctcp (by ECN marks)", OneOf(*RULES))
     t_low: Duration = option(
         Duration.parse("50us"),
-        "T_low, above the shortest round trip: below it the rate grows; default 50us",
+        "T_low above the minimum RTT: the rate grows below it; default 50us",
         Time(),
         alias="low",
     )
     t_high: Duration = option(
         Duration.parse("250us"),
-        "T_high, above the shortest round trip: from there on it falls; default 250us",
+        "T_high above the minimum RTT: the rate falls above it; default 250us",
         Time(),
         alias="high",
     )
     on_conflict: str = option(
         "decrease",
-        "where a delay above T_high shrinks, both published rules match: decrease (default) or increase wins",
+        "rule for a shrinking delay above T_high, where both published rules match: decrease (default) or increase",
         OneOf("decrease", "increase"),
         alias="wins",
     )
     in_deadband: str = option(
         "hold",
-        "where a delay between T_low and T_high grows, no published rule matches: hold (default), or gradient, TIMELY's decrease by how steeply it grows",
+        "rule for a growing delay between T_low and T_high, where none is published: hold (default) or gradient (TIMELY's)",
         OneOf("hold", "gradient"),
         alias="between",
     )
     step: float = option(
         0.04,
-        "what the rate grows by at a time, of the fastest delivery seen; published: 0.16% of the link; default 4%",
+        "rate increase, as a fraction of the fastest delivery rate; published: 0.16% of the link; default 4%",
         SHARE,
     )
-    beta: float = option(0.8, "how much it falls; published: 0.8 (default)", Fraction())
+    beta: float = option(0.8, "rate decrease factor; published: 0.8 (default)", Fraction())
     initial_fraction: float = option(
         1.0,
-        "of ten packets, sent in the first round trip; published: line rate; default 1",
+        "first round trip's rate, in multiples of ten packets; published: line rate; default 1",
         Number(0.1, 1000),
         alias="first",
     )
     tag: str = option(
         "packet-median",
-        f"which packets are important: {', '.join(tags.RULES)}; default packet-median (ours)",
+        f"rule for important packets: {', '.join(tags.RULES)}; default packet-median (ours)",
         OneOf(*tags.RULES),
     )
     bands: str = option(
         "4,drop",
-        "bands of switches, +drop: that drop what is not important, +solved: from thresholds as the paper's appendix has them; 1+apart: one below that of control; default 4+drop, 1: as others have them",
+        "priority queues; +drop: drop unimportant packets first; +solved: the appendix's thresholds; 1+apart: one data queue; 1: those of --priority-queues; default 4+drop",
         _bands,
     )
     spray: str = option(
         "on",
-        "over all paths in turn: on (default), off, or hashed:64: over so many addresses of each host, by which routers hash as by random source ports",
+        "packet spraying: on (default), off, or hashed:64 (ECMP over 64 addresses per host)",
         _spray,
     )
     acks: int = option(
         10,
-        "packets that an acknowledgement waits for at most; published: 10 (default)",
+        "packets per acknowledgement, at most; published: 10 (default)",
         Integer(1, 10**6),
     )
     f: tuple[float, float] | None = option(
-        None, "SLOPE/OFFSET: how much its rate grows, by what of the round's bytes is delivered, as MLTCP; off (default)", progress
+        None, "SLOPE/OFFSET: MLTCP's F on the rate increase; off (default)", progress
     )  # fmt: skip
 
     @property

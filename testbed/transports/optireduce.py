@@ -33,20 +33,22 @@ class Options(SharedOptions):
 
     rounds: int = option(
         20,
-        "that arrive whole at first, to measure t_B; restated: 20 (default)",
+        "initial lossless rounds that measure t_B; restated: 20 (default)",
         Integer(1, 10**6),
     )
-    percentile: float = option(95.0, "of what those took: t_B; restated: 95 (default)", Number(1, 100))
+    percentile: float = option(
+        95.0, "percentile of their times that becomes t_B; restated: 95 (default)", Number(1, 100)
+    )
     wait: float = option(
-        0.1, "share of t_C that is waited beyond it, at first; it doubles where much is lost, up to 0.5; default 0.1", Fraction(0, MOST_WAIT),
+        0.1, "initial wait beyond t_C, as a fraction of t_C; doubles under heavy loss, up to 0.5; default 0.1", Fraction(0, MOST_WAIT),
     )  # fmt: skip
-    tail: float = option(0.9, "share of a message without which only t_B ends it; default 0.9", Fraction())
+    tail: float = option(0.9, "fraction of a message required before t_C may end it; default 0.9", Fraction())
     broadcast: str = option(
         "bounded",
-        "whether sums may miss packets, too: bounded (default, restated) or whole",
+        "delivery of sums: bounded (lossy; default, restated) or whole",
         OneOf("bounded", "whole"),
     )
-    acks: int = option(10, "packets that an acknowledgement waits for at most; default 10", Integer(1, 10**6))
+    acks: int = option(10, "packets per acknowledgement, at most; default 10", Integer(1, 10**6))
 
     @property
     def core(self) -> Core:

@@ -69,16 +69,16 @@ class Options(TransportOptions):
 
     early_close: float = option(
         1.0,
-        "of a gradient, with which its receiver has enough, and stops its sender; default 1",
+        "fraction of a gradient after which the receiver stops the sender; default 1",
         Fraction(LEAST_SHARE),
         alias="close",
     )
     send_fraction: float = option(
-        1.0, "of a gradient, all that is sent; default 1", Fraction(LEAST_SHARE), alias="share"
+        1.0, "fraction of a gradient that is sent; default 1", Fraction(LEAST_SHARE), alias="share"
     )
     spray: bool = option(
         False,
-        "routers send the packets of its hosts over all equal paths in turn: on or off (default)",
+        "packet spraying by the routers: on or off (default)",
         Boolean(),
     )
 

@@ -29,7 +29,7 @@ from testbed.linux.sampling import disturbances
 from testbed.planning import plan
 from testbed.spec import backend_names
 
-ROOM = 3.0  # unshaped capacity ÷ needed rate: from there on I2 is ok (docs/fidelity.md)
+ROOM = 3.0  # unshaped capacity ÷ needed rate: from there on I2 is ok (docs/reference/invariants.md)
 # The least that measures the unshaped path: two jobs that send at once, and hardly anything afterwards.
 PROBE: dict[str, Any] = {
     "jobs": 2, "system": ["reno"], "iterations": 1, "compute": "1ms", "bytes": "20kB", "rate": "10mbit", "ecn": "off",

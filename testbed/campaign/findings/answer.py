@@ -206,4 +206,4 @@ def advice(summary: Summary) -> str | None:
         what = "repeat it with a lower --rate on a quieter machine"
     else:
         what = "repeat it with --on uml (exact, on any machine), or here with a lower --rate"
-    return f"An invalid result says nothing of congestion controls: {what}; docs/fidelity.md explains each line."
+    return f"An invalid result says nothing of congestion controls: {what}; docs/reference/invariants.md explains each line."

@@ -111,7 +111,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Invariant:
-    """One row of the table in docs/fidelity.md; one with several values has several rows under its id."""
+    """One row of the table in docs/reference/invariants.md; one with several values has several rows under its id."""
 
     id: str
     name: str

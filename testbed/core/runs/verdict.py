@@ -38,11 +38,11 @@ SLUGS = {
     "I23": "flow-model-range",
     "I24": "host-datagram-drops",
     "I25": "typed-commands",
-}  # what invariants are called on the terminal and in reports (docs/fidelity.md)
+}  # what invariants are called on the terminal and in reports (docs/reference/invariants.md)
 
 
 class Row(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One invariant (docs/fidelity.md): its value, its limits (``{"suspect above": 0.02}``), and what follows."""
+    """One invariant (docs/reference/invariants.md): its value, its limits (``{"suspect above": 0.02}``), and what follows."""
 
     id: str
     name: str

@@ -34,13 +34,13 @@ SLACK = 0.001
 
 @dataclass(frozen=True)
 class Options:
-    over: str = option("reno", "the congestion control that carries the bytes; reno", Name())
+    over: str = option("reno", "congestion control; default reno", Name())
     # Kept as the number of steps that a circle has.
-    step: int = option(circle.ANGLES, "of the rotations in degrees; 5, the paper's", circle.angles)
+    step: int = option(circle.ANGLES, "rotation step in degrees; default 5 (published)", circle.angles)
     # A job that is a little slower than its slots would fall behind and, once 5 % late, wait for almost a whole
     # iteration; one that is a little faster waits for just that little.
     slack: float | None = option(
-        None, "how much longer than alone an iteration is taken to be; 0.1%, and twice its spread", Fraction()
+        None, "margin on the isolated iteration time; default 0.1 % plus twice its spread", Fraction()
     )
 
 

@@ -24,8 +24,10 @@ KNOWS, CENTRAL = "how long each job runs; bands in switches", True
 
 @dataclass(frozen=True)
 class Options:
-    over: str = option("reno", "the congestion control that carries the bytes; reno", Name())
-    preempt: bool = option(True, "whether whoever still runs longer interrupts others, yes or no; yes", Boolean())
+    over: str = option("reno", "congestion control; default reno", Name())
+    preempt: bool = option(
+        True, "preemption by the job with the longest remaining time: yes (default) or no", Boolean()
+    )
 
 
 def share(jobs: Sequence[Demand], links: Mapping[str, float], options: Options) -> Sharing:

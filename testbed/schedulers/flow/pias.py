@@ -23,8 +23,8 @@ KNOWS, CENTRAL = "the largest iteration; bands in switches", False
 
 @dataclass(frozen=True)
 class Options:
-    over: str = option("reno", "the congestion control that carries the bytes; reno", Name())
-    bands: int = option(MOST, f"how many; {MOST}, the most", priority.BANDS)
+    over: str = option("reno", "congestion control; default reno", Name())
+    bands: int = option(MOST, f"number of priority queues; default {MOST}, the maximum", priority.BANDS)
 
 
 def share(jobs: Sequence[Demand], links: Mapping[str, float], options: Options) -> Sharing:

@@ -31,8 +31,8 @@ BANDS = Integer(2, MOST)
 
 @dataclass(frozen=True)
 class Options:
-    over: str = option("reno", "the congestion control that carries the bytes; reno", Name())
-    bands: int = option(MOST, f"how many; {MOST}, the most", BANDS)
+    over: str = option("reno", "congestion control; default reno", Name())
+    bands: int = option(MOST, f"number of priority queues; default {MOST}, the maximum", BANDS)
 
 
 def share(jobs: Sequence[Demand], links: Mapping[str, float], options: Options) -> Sharing:

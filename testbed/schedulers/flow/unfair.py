@@ -25,8 +25,8 @@ def _weights(text: str) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class Options:
-    over: str = option("reno", "the congestion control that is made unfair, one that MLTCP exists for; reno", Name())
-    weights: tuple[float, ...] = option((2.0, 0.5), "F of each job, in turn; 2/0.5", _weights)
+    over: str = option("reno", "congestion control made unfair, one with an MLTCP variant; default reno", Name())
+    weights: tuple[float, ...] = option((2.0, 0.5), "F per job; default 2/0.5", _weights)
 
 
 def share(jobs: Sequence[Demand], links: Mapping[str, float], options: Options) -> Sharing:

@@ -14,8 +14,8 @@ from testbed.schedulers.job import Cluster, random
 
 @dataclass(frozen=True)
 class Options:
-    n: int = option(15, "schedules that are evaluated; 15 by default", Integer(1, 100_000))
-    policy: str = option("tightest_fit", "tightest_fit, the default, or random", OneOf("tightest_fit", "random"))
+    n: int = option(15, "schedules to evaluate; default 15", Integer(1, 100_000))
+    policy: str = option("tightest_fit", "placement: tightest_fit (default) or random", OneOf("tightest_fit", "random"))
 
 
 def schedule(

@@ -31,7 +31,7 @@ STEP = "15"  # degrees: compatibility is asked for at every start, and compared 
 @dataclass(frozen=True)
 class Options:
     # Kept as the number of steps that a circle has.
-    step: int = option(circle.angles(STEP), f"of the rotations in degrees; {STEP} by default", circle.angles)
+    step: int = option(circle.angles(STEP), f"rotation step in degrees; default {STEP}", circle.angles)
     backfill: bool = option(False, search.BACKFILL_MEANING, Boolean())
 
 

@@ -22,7 +22,7 @@ from testbed.schedulers.line import Group, Least, Line
 
 @dataclass(frozen=True)
 class Options:
-    backfill: bool = option(True, "whether others may pass: yes, the default, or no", Boolean())
+    backfill: bool = option(True, "whether later jobs may overtake a waiting one: yes (default) or no", Boolean())
 
 
 def schedule(

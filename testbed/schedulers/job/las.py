@@ -29,10 +29,10 @@ NO_LOAD = np.zeros(0)  # tightest fit does not ask for it
 class Options:
     threshold: float = option(
         THRESHOLD,
-        f"GPU-seconds after which a job waits behind the others; {THRESHOLD:g} by default",
+        f"GPU-seconds after which a job loses priority; default {THRESHOLD:g}",
         Number(1e-6, 1e12),
     )
-    restart: float = option(0.0, "a time: what it takes a stopped job to go on; 0s by default", Seconds())
+    restart: float = option(0.0, "time to restart a preempted job; default 0s", Seconds())
 
 
 def schedule(

@@ -21,7 +21,7 @@ from testbed.schedulers.job import Cluster
 
 @dataclass(frozen=True)
 class Options:
-    kappa: int = option(1, "GPUs up to which a job is small; 1 by default", Integer(0, 100_000))
+    kappa: int = option(1, "most GPUs of a small job; default 1", Integer(0, 100_000))
     orders: int = option(1, search.ORDERS_MEANING, Integer(1, 100_000))
     backfill: bool = option(False, search.BACKFILL_MEANING, Boolean())
 

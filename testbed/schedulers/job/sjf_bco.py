@@ -26,10 +26,10 @@ BISECTIONS = 11  # of a horizon of some 1200 slots, as published: down to one sl
 
 @dataclass(frozen=True)
 class Options(search.Limits):
-    faffp: str = option("pack", "pack, the default, or leastload", OneOf("pack", "leastload"))
-    lam: float = option(1.0, "λ: over how many times its GPUs LBSGF opens servers; 1 by default", Number(1, 10**6))
-    kappa: int = option(0, "one κ in place of all; 0, the default: all", Integer(0, 100_000))
-    theta: str = option("grid", "grid, the default, or bisect", OneOf("grid", "bisect"))
+    faffp: str = option("pack", "FA-FFP variant: pack (default) or leastload", OneOf("pack", "leastload"))
+    lam: float = option(1.0, "λ of LBSGF: GPUs of opened servers ÷ GPUs of the job; default 1", Number(1, 10**6))
+    kappa: int = option(0, "κ; 0 (default): try all values", Integer(0, 100_000))
+    theta: str = option("grid", "search for θ: grid (default) or bisect", OneOf("grid", "bisect"))
 
 
 def schedule(

@@ -28,7 +28,9 @@ ROUNDING = 1e-9
 @dataclass(frozen=True)
 class Options:
     share: str = option(
-        "ada", "1, 2 or ada, the default: decided by the model, two at the most", OneOf("1", "2", "ada")
+        "ada",
+        "jobs that may share a link: 1, 2, or ada (default: the model decides, at most 2)",
+        OneOf("1", "2", "ada"),
     )
 
 

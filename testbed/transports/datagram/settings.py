@@ -76,13 +76,13 @@ class SharedOptions(TransportOptions):
 
     rx_coalesce: Duration = option(
         Duration.parse("20us"),
-        "for how long a receiver rests after each look at its socket; default 20us",
+        "receiver sleep between two socket reads; default 20us",
         Time(),
         alias="coalesce",
     )
     peer_timeout: Duration = option(
         Duration.parse("30s"),
-        "without a word of a peer, or without an acknowledgement of what is sent to it, until it counts as gone; default 30s",
+        "silence of a peer before it counts as lost; default 30s",
         Time(),
         alias="silence",
     )

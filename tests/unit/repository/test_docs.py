@@ -16,10 +16,10 @@ from testbed.congestion.curves import CURVES
 from testbed.core.errors import EXIT_OK
 from testbed.report import added_lines
 from testbed.traces import trace
-from tools import commands_page, draw_architecture, tables
+from tools import draw_architecture, reference_pages, tables
 
 ROOT = Path(__file__).parents[3]
-TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+TEXTS = [ROOT / "README.md", *sorted(path for path in (ROOT / "docs").rglob("*.md") if path.parent.name != "report")]
 COMMANDS = sorted(
     {
         found[1].strip()
@@ -88,20 +88,23 @@ def test_the_glossary_is_short() -> None:
 
 def test_every_package_is_drawn_and_described() -> None:
     """`python tools/draw_architecture.py` draws the engine's packages anew."""
-    drawn = re.findall(r"<text[^>]*>([^<]+)</text>", (ROOT / "docs/architecture.svg").read_text())
-    described = re.findall(r"^\| `testbed/(\w+)", (ROOT / "docs/architecture.md").read_text(), re.MULTILINE)
+    drawn = re.findall(r"<text[^>]*>([^<]+)</text>", (ROOT / "docs/explanation/architecture.svg").read_text())
+    described = re.findall(r"^\| `testbed/(\w+)", (ROOT / "docs/explanation/architecture.md").read_text(), re.MULTILINE)
     assert set(drawn) == set(draw_architecture.packages()) == set(described)
 
 
-def test_every_command_is_described() -> None:
-    """`make docs` writes the page anew."""
-    assert commands_page.PAGE.read_text() == commands_page.page()
+@pytest.mark.parametrize("name", reference_pages.PAGES)
+def test_a_generated_page_follows_from_the_code(name: str) -> None:
+    """`python -m tools.reference_pages` writes all of them."""
+    assert (reference_pages.FOLDER / f"{name}.md").read_text() == reference_pages.PAGES[name]()
 
 
 @pytest.mark.parametrize("kind", registry.KINDS, ids=lambda kind: kind.name)
 def test_what_content_needs_is_described(kind: registry.Kind) -> None:
     """A row of "Adding something" names everything that content of this kind has."""
     rows = [
-        row.split(" | ") for row in (ROOT / "docs/architecture.md").read_text().splitlines() if row.startswith("| a")
+        row.split(" | ")
+        for row in (ROOT / "docs/explanation/architecture.md").read_text().splitlines()
+        if row.startswith("| a")
     ]
     assert any(set(kind.has) <= set(re.findall(r"`(\w+)`", row[-1])) for row in rows)

@@ -56,9 +56,9 @@ def test_help_and_schema_follow(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_page_of_fields_is_printed_anew(capsys: pytest.CaptureFixture[str]) -> None:
-    """`python -m testbed schema --markdown > docs/fields.md`"""
+    """`python -m testbed schema --markdown > docs/reference/fields.md`"""
     assert main(["schema", "--markdown"]) == EXIT_OK
-    assert capsys.readouterr().out == field_tables.page() == (ROOT / "docs/fields.md").read_text()
+    assert capsys.readouterr().out == field_tables.page() == (ROOT / "docs/reference/fields.md").read_text()
 
 
 @pytest.mark.parametrize(
