@@ -134,6 +134,7 @@ def test_every_flag_of_a_run_is_known_to_it(command: Any) -> None:
         "--dry-run",
         "--verify",
         "--measure",
+        "--pause-at",
         "--allow-external-code",
         "--trust",
     }  # or what is not offered
