@@ -39,6 +39,7 @@ from testbed.linux.queues import turns
 from testbed.linux.queues.turns import INGRESS
 from testbed.linux.rtnetlink import Kind, Socket, Tc
 from testbed.linux.settings import unlike
+from testbed.networks import spraying
 from testbed.networks.routed import Routes, router
 
 ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
@@ -131,8 +132,8 @@ class VethIntf(Intf):  # type: ignore[misc]
         return {}
 
     def updateIP(self) -> str | None:
-        """Addresses stay as the topology has them."""
-        return cast("str | None", self.ip)
+        """The address of its node, as the topology has it."""
+        return cast("str | None", self.node.IP())
 
 
 class VethLink(Link):  # type: ignore[misc]
@@ -436,6 +437,10 @@ def switch(network: Network, end: VethIntf, *, up: bool) -> None:
             ip.route("replace", dst=prefix, **_via(next_hops))
         if routes != before[name]:
             _routed(network, name, dict(routes))
+    for name, hops in spraying.to_addresses(network.topo, network.topo.aliases, network.routes).items():
+        for address, vias in hops.items():
+            with contextlib.suppress(NetlinkError):  # what cannot be reached now
+                network[name].ip.route("replace", dst=f"{address}{SINGLE}", **_via(vias))
     if up and not end.node.forwards:
         _routed(network, end.node.name, {DEFAULT: (there.ip,)})
 

@@ -49,6 +49,7 @@ from testbed.linux.settings import (
 )
 from testbed.models.frames import frame
 from testbed.networks import spraying
+from testbed.networks.routed import RoutedTopo
 
 Stage = Literal["network", "capacity", "queues", "congestion controls"]
 STAGES: tuple[Stage, ...] = ("network", "capacity", "queues", "congestion controls")
@@ -243,6 +244,8 @@ def _network(plan: Plan, features: Features, topo: Topo, ends: list[Interface]) 
         yield from (sysctl(node, key, value) for key, value in values.items())
     if plan.paths > 1:
         yield from _paths(plan, topo, ends)
+    if isinstance(topo, RoutedTopo) and topo.aliases:
+        yield from _aliases(plan, topo, ends)
     if plan.multipath:
         yield from multipath(topo, plan.seed, seeded=features.hash_seed)
     if sprayed := {host for job in plan.jobs if job.routers_spray for host in job.hosts}:
@@ -264,6 +267,20 @@ def _paths(plan: Plan, topo: Topo, ends: list[Interface]) -> Iterator[Change]:
             )
     routes = spraying.hashed if plan.paths_hashed else spraying.routes
     for router, hops in routes(topo, count).items():
+        yield path_routes(router, hops)
+
+
+def _aliases(plan: Plan, topo: RoutedTopo, ends: list[Interface]) -> Iterator[Change]:
+    """Further addresses of hosts, those of a Mininet script, and the routes to them."""
+    if plan.paths > 1:
+        raise RequestError(
+            "spray=on: hosts of a Mininet script keep the addresses that Mininet gives them, and spraying needs others. "
+            "Use a built-in topology."
+        )
+    for end in ends:
+        if end.node in topo.aliases:
+            yield path_addresses(end.node, end.device, (topo.aliases[end.node],))
+    for router, hops in spraying.to_addresses(topo, topo.aliases, topo.all_routes).items():
         yield path_routes(router, hops)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 
 from mininet.topo import Topo
 
 from testbed import registry
 from testbed.core.errors import RequestError
+from testbed.networks import mininet_script
 from testbed.networks.routed import with_nics
 
 
@@ -22,16 +24,20 @@ def names() -> list[str]:
 
 
 def find(name: str) -> Callable[..., Topo]:
-    """The `Topo` class called ``name``, or the only one of the file (``./mine.py``) or the installed module ``name``.
+    """What makes the `Topo` called ``name``: its class, or the only one of the file (``./mine.py``) or the installed module ``name``.
+
+    A Mininet script, and a plain `Topo` of a file, become a `mininet_script.MininetTopo`.
 
     Raises `registry.UnknownContentError`, `registry.ContentError` or `TopologyError`.
     """
+    if registry.is_file_name(name) and mininet_script.is_script(Path(name)):
+        return mininet_script.find(Path(name))
     topos = _topos(registry.find(registry.TOPOLOGY, name), name)
     if name in topos:
-        return topos[name]
+        return mininet_script.routed(topos[name])
     if len(topos) != 1:
         raise TopologyError(f"topo: {name[:200]} lists {len(topos)} topologies in its `topos` dict. List exactly one.")
-    return next(iter(topos.values()))
+    return mininet_script.routed(next(iter(topos.values())))
 
 
 def made(name: str, arguments: tuple[int, ...], nics: int = 1) -> Topo:

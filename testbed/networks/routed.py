@@ -22,7 +22,6 @@ from mininet.topo import Topo
 from testbed.core.errors import RequestError
 
 NOWHERE = 1 << 30  # links away
-_FIRST_SUBNET = int(IPv4Address("10.0.0.0"))
 Hop = tuple[str, str]  # a link in one direction
 Neighbours = dict[str, list[str]]
 Routes = list[tuple[str, tuple[str, ...]]]  # a subnet, and the addresses of the next hops
@@ -85,11 +84,14 @@ def router(name: str, **params: Any) -> Any:
 class RoutedTopo(Topo):  # type: ignore[misc]
     """Subclasses add nodes and links in `wire`; addresses and routes follow."""
 
+    first_subnet = int(IPv4Address("10.0.0.0"))
+
     def build(self, *args: Any, **kwargs: Any) -> None:
         self.arguments = args or tuple(kwargs.values())
         self._addresses: dict[Hop, str] = {}
         self._hosts = 0
         self.nics = _nics.get()
+        self.aliases: dict[str, str] = {}  # further addresses of hosts, which routers know
         self.nic_hosts: dict[str, tuple[str, ...]] = {}  # of each server, by rail; empty: a host has one interface
         if (counts := self.counts(*args, **kwargs)) is not None:
             hosts, links = counts
@@ -137,7 +139,7 @@ class RoutedTopo(Topo):  # type: ignore[misc]
     def router(self, name: str) -> str:
         return str(self.addHost(name, cls=router))
 
-    def link(self, a: str, b: str, *, bottleneck: bool = False, **settings: str) -> None:
+    def link(self, a: str, b: str, *, bottleneck: bool = False, **settings: Any) -> None:
         """Join ``a`` and ``b``; a ``bottleneck`` is shaped to the experiment's rate and buffer.
 
         What the experiment says for all links, ``settings`` say for this one, with units:
@@ -149,10 +151,10 @@ class RoutedTopo(Topo):  # type: ignore[misc]
             for second in self.nic_hosts.get(b, (b,)):
                 self._join(first, second, bottleneck=bottleneck, **settings)
 
-    def _join(self, a: str, b: str, *, bottleneck: bool, **settings: str) -> None:
+    def _join(self, a: str, b: str, *, bottleneck: bool, **settings: Any) -> None:
         if (a, b) in self._addresses:
             raise ValueError(f"there are two links between {a} and {b}; one with the rate of both does the same")
-        base = _FIRST_SUBNET + 4 * (len(self._addresses) // 2)
+        base = self.first_subnet + 4 * (len(self._addresses) // 2)
         self._allow(0, len(self._addresses) // 2 + 1)
         first, second = str(IPv4Address(base + 1)), str(IPv4Address(base + 2))
         self._addresses[a, b], self._addresses[b, a] = first, second

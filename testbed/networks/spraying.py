@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
-from testbed.networks.routed import RoutedTopo
+from testbed.networks.routed import RoutedTopo, Routes
 
 _FIRST = int(IPv4Address("10.128.0.0"))  # above all links (`testbed.networks.routed`)
 _APART = 1 << 16  # addresses of a path
@@ -52,6 +52,16 @@ def routes(topo: RoutedTopo, count: int) -> dict[str, dict[str, tuple[str, ...]]
             for path in range(count)
         }
     return found
+
+
+def to_addresses(
+    topo: RoutedTopo, addresses: Mapping[str, str], routes: Mapping[str, Routes]
+) -> dict[str, dict[str, tuple[str, ...]]]:
+    """For each router the next hops to further ``addresses`` of hosts, where it has these ``routes``."""
+    return {
+        router: {addresses[host]: vias for host, vias in _vias(topo, router, dict(routes[router])).items() if host in addresses}
+        for router in _levels(topo)
+    }  # fmt: skip
 
 
 def hashed(topo: RoutedTopo, count: int) -> dict[str, dict[str, tuple[str, ...]]]:
@@ -96,9 +106,11 @@ def _hosts(topo: RoutedTopo) -> list[str]:
     return [node for node in topo.hosts() if not topo.isRouter(node)]
 
 
-def _vias(topo: RoutedTopo, router: str) -> dict[str, tuple[str, ...]]:
+def _vias(
+    topo: RoutedTopo, router: str, routes: Mapping[str, tuple[str, ...]] | None = None
+) -> dict[str, tuple[str, ...]]:
     """The next hops to each host: as its routes have it, or the host itself where it is next door."""
-    to: Mapping[str, tuple[str, ...]] = dict(topo.nodeInfo(router).get("routes", ()))
+    to = dict(topo.nodeInfo(router).get("routes", ())) if routes is None else routes
     found = {}
     for host in _hosts(topo):
         own = str(topo.nodeInfo(host)["ip"]).partition("/")[0]

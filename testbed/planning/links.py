@@ -18,6 +18,7 @@ from testbed.core.runs.plan import EcnThreshold, Link, LinkEvent, QueueDisciplin
 from testbed.core.text import quoted, shown
 from testbed.core.units import Duration, Share, UnitError, decoded
 from testbed.models.frames import frame
+from testbed.networks.mininet_script import ScriptError
 from testbed.networks.routed import RoutedTopo, TooManyError, at_most, has_choice, path, with_nics
 from testbed.spec import LinkSpec, Spec, limits
 from testbed.spec.relative_quantities import Loss, PriorityQueues
@@ -87,6 +88,8 @@ def load_topology(spec: Spec) -> tuple[RoutedTopo, tuple[int, ...]]:
                 topo = cls(*args)
     except TooManyError as error:
         raise limits.TooLargeError(f"topo: {shown(spec.topo)}: {error} that can be {most.done}") from error
+    except ScriptError as error:
+        raise ScriptError(f"topo: {shown(spec.topo)}: {error}") from error
     except Exception as error:
         raise RequestError(f"topo: {quoted(spec.topo)} cannot be made: {type(error).__name__}: {error}") from error
     if not isinstance(topo, RoutedTopo):

@@ -34,6 +34,11 @@ class Host(network.Host):
 
     shell: subprocess.Popen[bytes] | None
 
+    def IP(self, intf: Any = None) -> str | None:
+        """Its address; of a host of a Mininet script the one that Mininet gives it."""
+        alias = self.params.get("alias")
+        return alias if alias and intf is None else cast("str | None", super().IP(intf))
+
     def _open(self) -> None:
         """Start its Bash, on a terminal of its own, as Mininet's nodes have one."""
         if self.shell:

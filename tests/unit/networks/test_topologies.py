@@ -36,8 +36,9 @@ from mininet.topo import Topo
 
 class Line(Topo):
     def build(self, n=2):
+        self.addSwitch("s1")
         for i in range(n):
-            self.addHost(f"h{i}")
+            self.addLink(self.addHost(f"h{i}"), "s1", bw=10)
 
 topos = {"line": Line}
 """
@@ -251,7 +252,7 @@ def test_the_example_of_ones_own() -> None:
 def test_a_file_from_outside(tmp_path: Path) -> None:
     mine = tmp_path / "mine.py"
     mine.write_text(MINE)
-    assert networks.find(str(mine))(3).hosts() == ["h0", "h1", "h2"]
+    assert networks.find(str(mine))(3).hosts() == ["h0", "h1", "h2", "s1"]
 
 
 @pytest.mark.parametrize(
