@@ -12,6 +12,7 @@ import msgspec
 from testbed.cli import flags
 from testbed.cli import run as runs
 from testbed.core.errors import EXIT_INVALID, EXIT_OK, RequestError, within_unless_named
+from testbed.core.text import quoted
 from testbed.spec import backend_names
 
 if TYPE_CHECKING:
@@ -26,6 +27,10 @@ HERE = ("uml", "host")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
     runs.add_experiment(parser, "execute code (topology, congestion control, program) that the experiment's file names")
+    parser.add_argument(
+        "--script", metavar="FILE",
+        help="Mininet script to execute in place of the command line; its network is the default of --topo",
+    )  # fmt: skip
 
 
 def run(parsed: argparse.Namespace) -> int:
@@ -38,7 +43,12 @@ def run(parsed: argparse.Namespace) -> int:
     from testbed.core import terminal
     from testbed.core.runs.shell import ShellRequest
 
-    asked = Request(parsed.file, flags.given(parsed), Path(parsed.out), parsed.linux_source)
+    given = flags.given(parsed)
+    if parsed.script and not Path(parsed.script).is_file():
+        raise RequestError(f"--script: there is no file {quoted(parsed.script)}.")
+    if parsed.script and parsed.file is None:
+        given = {"topo": parsed.script, "jobs": 1, **given}
+    asked = Request(parsed.file, given, Path(parsed.out), parsed.linux_source)
     chosen = asked.choice()
     if chosen.backend not in HERE:
         remote = backend_names.is_remote(chosen.backend)
@@ -49,8 +59,9 @@ def run(parsed: argparse.Namespace) -> int:
     chosen, backend = asked.resolve_backend(chosen)
     if chosen.reason is not None:
         terminal.say_error(chosen)
+    request = ShellRequest(str(Path.cwd()), script=parsed.script and str(Path(parsed.script).resolve()))
     display, notes = Display(), terminal.errors()
-    visited = Terminal(display).visit(backend, ShellRequest(str(Path.cwd())))
+    visited = Terminal(display).visit(backend, request)
     progress = Progress([wanted.plan], notes, chosen.backend, quiet=not notes.is_terminal)
     try:
         with progress, display.of(progress):

@@ -11,6 +11,7 @@ from typing import IO, Any, cast
 from mininet.cli import CLI
 from mininet.node import Node
 
+from testbed.core.errors import TestbedError
 from testbed.core.units import Duration, UnitError
 from testbed.linux.shell.link import Link, current, printable
 from testbed.linux.shell.node import Network, environment
@@ -46,9 +47,9 @@ HELP = """\
 class Console(CLI):  # type: ignore[misc]
     """The command line of one run. ``then`` says what comes after it: "run", a pause in ns after the start, or None to leave."""
 
-    def __init__(self, network: Network, link: Link, *, virtual_time: bool) -> None:
+    def __init__(self, network: Network, link: Link, *, virtual_time: bool, scripted: bool = False) -> None:
         self.mn, self.locals, self.inputFile = network, {"net": network}, None
-        self.link, self.virtual_time = link, virtual_time
+        self.link, self.virtual_time, self.scripted = link, virtual_time, scripted
         self.begun_ns: int | None = None  # of the run
         self.typed: list[str] = []  # that may have changed the run
         self.then: str | int | None = None
@@ -73,6 +74,9 @@ class Console(CLI):  # type: ignore[misc]
             self.typed.append(line)
         try:
             return self.onecmd(line)
+        except TestbedError as error:
+            self.link.write(f"{error}\n")
+            return None
         except Exception as error:  # a shell outlives whatever is typed
             self.link.write(f"{type(error).__name__}: {error}\n")
             return None
@@ -88,11 +92,16 @@ class Console(CLI):  # type: ignore[misc]
 
     def do_run(self, _line: str) -> bool:
         "Start the experiment, or go on with it."
+        if self.scripted:
+            self.link.write("a script has no experiment. Use exit, which goes on with the script.\n")
+            return False
         self.then = "run"
         return True
 
     def do_pause(self, line: str) -> bool:
         """Start the experiment, or go on with it, and stop so long after its start (pause 10s)."""
+        if self.scripted:
+            return self.do_run(line)
         if not self.virtual_time:
             self.link.write("a real clock does not stop. Use --on uml, whose virtual time does.\n")
             return False

@@ -84,7 +84,8 @@ class Link(io.TextIOBase):
         for first in range(0, len(text), MOST):
             self.emit(Output(0, text[first : first + MOST], time.monotonic_ns()))
 
-    def _drain(self) -> None:
+    def drain(self) -> None:
+        """Print a line that has not ended."""
         kept, self.kept = self.kept, ""
         self._print(kept)
 
@@ -94,13 +95,13 @@ class Link(io.TextIOBase):
 
     def prompt(self, text: str) -> str | None:
         """A line that is typed; None: there will be no more."""
-        self._drain()
+        self.drain()
         self.asked += 1
         return self._ask(Prompt(self.asked, text)).line
 
     def goes_on(self, text: str) -> bool:
         """Print what a running command printed; whether it is to go on."""
-        self._drain()
+        self.drain()
         self.asked += 1
         self._print(text[:-MOST])
         return not self._ask(Output(self.asked, text[-MOST:], time.monotonic_ns())).interrupt

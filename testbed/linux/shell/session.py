@@ -22,6 +22,7 @@ from testbed.core.runs.events import Event, Left, Named
 from testbed.core.runs.shell import ShellRequest
 from testbed.linux.network import Network as AnyNetwork
 from testbed.linux.participants.timeline import Machine
+from testbed.linux.shell import script
 from testbed.linux.shell.console import Console
 from testbed.linux.shell.link import Answers, Link, Socket
 from testbed.linux.shell.node import Host, Network
@@ -58,6 +59,8 @@ class Session:
         os.close(self_go)
         os.close(theirs)
         if self.request.at_start and not os.read(go, 1):
+            if self.request.script:
+                raise TestbedError(f"{self.request.script} ended with an error, which is printed above.")
             raise TestbedError("the shell of the run ended by itself.")
         os.close(go)
         took_ns = time.monotonic_ns() - begun_ns
@@ -88,13 +91,17 @@ class Session:
     def _talk(self, network: AnyNetwork, machine: Machine, go: int, start: int) -> None:
         link = Link(self.emit, self.answers)
         sys.stdout = link
+        lg.manager.loggerDict[lg.name] = lg  # else its levels are those that it had when it was first asked
         setLogLevel("output")
         lg.handlers[0].setStream(link)
         if machine.virtual_time:
             _terminals()
         os.chdir(self.request.folder)
         assert isinstance(network, Network)
-        console = Console(network, link, virtual_time=machine.virtual_time)
+        Host.virtual_time = machine.virtual_time
+        console = Console(network, link, virtual_time=machine.virtual_time, scripted=bool(self.request.script))
+        if self.request.script:
+            self._play(console)
         then: str | int | None = self.request.pause_ns
         if self.request.at_start:
             then = self._converse(console)
@@ -104,6 +111,15 @@ class Session:
             sleep_until(start_ns + then + 1)  # all that happens at that instant has happened
             console.begun_ns = start_ns
             then = self._converse(console)
+        sys.exit(0)
+
+    def _play(self, console: Console) -> NoReturn:
+        """Execute the script, and leave."""
+        ended = script.play(Path(self.request.script or ""), console)
+        console.link.drain()
+        if not ended:
+            sys.exit(1)
+        self.emit(Left(paused=False))
         sys.exit(0)
 
     def _converse(self, console: Console) -> str | int:
