@@ -1,4 +1,4 @@
-"""Where a run goes: the backend it names, else `uml` where that can run it, else `host`, with the reason."""
+"""Where a run goes: the backend it names, else `uml` where that can run it, else `host`, with the reason; on a machine that is none for `uml`, `flow`."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ def _without(read: Read, flags: dict[str, Any], chosen: Choice) -> str:
         return ""
     if on != "auto":
         return on
-    lack = backend_names.in_own_vm() or any(map(uml.lacks, chosen.plans)) or _impossible(not kernel.is_built())
-    return "host" if lack else "uml"
+    other = _other(next(filter(None, map(uml.lacks, chosen.plans)), None), not kernel.is_built())
+    return other.backend if other else "uml"
 
 
 def foreseen(read: Read, flags: dict[str, Any], linux_source: Path | None = None) -> BackendChoice | None:
@@ -126,8 +126,8 @@ def _chosen(read: Read, flags: dict[str, Any], linux_source: Path | None) -> Cho
     if named and lack:
         raise MachineError(f"{lack.what}: {lack.instead}.")
     to_build = linux_source is None and not kernel.is_built()
-    if not named and (reason := IN_VM if backend_names.in_own_vm() else lack.what if lack else _impossible(to_build)):
-        return _there(read, flags, BackendChoice("host", reason, named=False))
+    if not named and (other := _other(lack, to_build)):
+        return _there(read, flags, other)
     there = [(replace(one, spec=msgspec.structs.replace(one.spec, on="uml")), plans) for one, plans in there]
     return Choice(there, "uml", named=named, to_build=to_build)
 
@@ -156,12 +156,21 @@ def explained(choice: Choice, error: MachineError) -> MachineError:
     return error if choice.reason is None else MachineError(f"{choice}; and that cannot run it either: {error}")
 
 
-def _impossible(to_build: bool) -> str | None:
+def _other(lack: uml.Lack | None, to_build: bool) -> BackendChoice | None:
+    """The backend, and why, where nobody named one and `uml` cannot be it."""
+    if backend_names.in_own_vm():
+        return BackendChoice("host", IN_VM, named=False)
+    if lack is not None:
+        return BackendChoice("host", lack.what, named=False)
+    try:
+        kernel.check_platform()
+    except MachineError as error:
+        return BackendChoice(backend_names.MODEL, str(error), named=False)
     if to_build:
         try:
             kernel.check_possible()
         except MachineError as error:
-            return f"{NOT_BUILT}: {error}"
+            return BackendChoice("host", f"{NOT_BUILT}: {error}", named=False)
     return None
 
 

@@ -148,7 +148,11 @@ class Uml:
 
     def identity(self) -> UserModeLinux:
         """What the manifest says of the kernel."""
-        return UserModeLinux(**msgspec.structs.asdict(self.kernel.identity), modules=self.kernel.modules().name)
+        return UserModeLinux(
+            **msgspec.structs.asdict(self.kernel.identity),
+            modules=self.kernel.modules().name,
+            shipped=self.kernel.is_shipped,
+        )
 
     def run(
         self, plan: Plan, on_event: Callable[[Event], None], patience: Patience, visit: Visit | None = None
@@ -281,13 +285,22 @@ def _rows_an_iteration(job: JobPlan) -> int:
     return 2 * workers * messages
 
 
+MEMORY_FOLDERS = ("/dev/shm", "/tmp", "/var/tmp")
+
+
 def _memory_folder(needed_mb: int) -> str:
-    """Where the kernel keeps its memory, as a file without a name: in memory, if that is large enough."""
-    with contextlib.suppress(OSError):
-        status = os.statvfs("/dev/shm")
-        if status.f_bavail * status.f_frsize > needed_mb << 21 and not status.f_flag & os.ST_NOEXEC:
-            return "/dev/shm"
-    return "/tmp"
+    """Where the kernel keeps its memory, a file without a name that it runs programs from: in memory, if that is large enough."""
+    for folder in MEMORY_FOLDERS:
+        with contextlib.suppress(OSError):
+            status = os.statvfs(folder)
+            room = status.f_bavail * status.f_frsize
+            wanted = needed_mb << (21 if folder == "/dev/shm" else 20)  # others use /dev/shm, too
+            if room > wanted and not status.f_flag & os.ST_NOEXEC:
+                return folder
+    raise MachineError(
+        f"user-mode Linux keeps its memory, {needed_mb} MB, in a file that it runs programs from. Of {', '.join(MEMORY_FOLDERS)}, "
+        "each has less room, or is mounted noexec. Make room in one of them, or use --on flow."
+    )
 
 
 @contextlib.contextmanager
@@ -395,7 +408,7 @@ def _follow(process: subprocess.Popen[bytes], folder: Path, watch: Watch) -> byt
         archive = listen(more, watch, said=_check_kernel_message)
     if archive is not None:
         return archive
-    raise TestbedError(_why_it_ended(process, folder))
+    raise _why_it_ended(process, folder)
 
 
 def _check_kernel_message(words: bytes) -> None:
@@ -428,7 +441,7 @@ def _used_s(session: int) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def _why_it_ended(process: subprocess.Popen[bytes], folder: Path) -> str:
+def _why_it_ended(process: subprocess.Popen[bytes], folder: Path) -> TestbedError:
     """Why the kernel went away without results."""
     words = [line for name in ("console", "log") for line in (folder / name).read_text(errors="replace").splitlines()]
     words = [line for line in words if not line.startswith("{")]
@@ -438,17 +451,23 @@ def _why_it_ended(process: subprocess.Popen[bytes], folder: Path) -> str:
             if SEGFAULTED in panics[0]
             else ""
         )
-        return f"the user-mode Linux kernel panicked: {panics[0].partition('Kernel panic')[2].lstrip(' -')}{hint}"
+        return TestbedError(
+            f"the user-mode Linux kernel panicked: {panics[0].partition('Kernel panic')[2].lstrip(' -')}{hint}"
+        )
     refused = [line for line in words if "ptrace" in line]
     if refused:
-        return (
-            f"user-mode Linux cannot trace its processes here (a container that forbids ptrace?): {refused[0].strip()}"
+        return MachineError(
+            f"user-mode Linux cannot trace its processes here: {refused[0].strip()}. A container allows that with "
+            "`--cap-add SYS_PTRACE` (docker, podman); on a machine, the sysctl kernel.yama.ptrace_scope must be 0 or 1. "
+            "`--on flow` needs no ptrace."
         )
     code = process.returncode
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
     hint = " (out of memory?)" if code == -signal.SIGKILL else ""
     tail = "\n".join(line for line in words[-6:] if line.strip())
-    return f"the user-mode Linux kernel {how}{hint} before the run was over" + (f":\n{tail}" if tail else ".")
+    return TestbedError(
+        f"the user-mode Linux kernel {how}{hint} before the run was over" + (f":\n{tail}" if tail else ".")
+    )
 
 
 def find(linux_source: Path | None = None, prefer: UserModeLinux | None = None) -> Uml:

@@ -118,7 +118,7 @@ def _kernel(made: Provenance, own: str) -> str:
         return made.remote.kernel
     if made.uml is None:
         return platform.version() if platform.version() in own else own
-    return f"{made.uml.version} ({hashlib.sha256(msgspec.json.encode(made.uml)).hexdigest()[:12]})"
+    return f"{made.uml.version} ({hashlib.sha256(msgspec.json.encode(made.uml.content)).hexdigest()[:12]})"
 
 
 def _planned(then: Plan, now: Plan) -> list[str]:

@@ -98,7 +98,7 @@ def _reasons(manifest: Manifest, backend: Backend) -> list[str]:
     """What else is not as it was."""
     now = provenance(backend, manifest.plan, (), 0.0)
     pairs = {
-        "kernel": (manifest.uml, now.uml),
+        "kernel": (manifest.uml and manifest.uml.content, now.uml and now.uml.content),
         "testbed's commit": (manifest.git_commit, now.git_commit),
         "set of packages": (manifest.packages, now.packages),
         "Python": (manifest.python, platform.python_version()),

@@ -1,11 +1,15 @@
-"""Build the user-mode Linux kernel that `--on uml` runs."""
+"""The user-mode Linux kernel that `--on uml` runs: build one, or say which one is used."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from testbed.core.errors import EXIT_OK
+from testbed.core.errors import EXIT_OK, RequestError
+
+if TYPE_CHECKING:
+    from testbed.backends.usermode.kernel import Kernel
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -16,6 +20,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a tarball or tree of Linux 6.1 or newer (the distribution's newest package)",
     )
     parser.add_argument("--if-missing", action="store_true", help="be content with any usable one")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
+        "--build", action="store_true", help="build one here, which runs use in place of the shipped one"
+    )
+    which.add_argument("--shipped", action="store_true", help="use the kernel that the installed wheel ships again")
 
 
 def run(parsed: argparse.Namespace) -> int:
@@ -27,9 +36,30 @@ def run(parsed: argparse.Namespace) -> int:
     def say(line: str) -> None:
         print(line, flush=True)
 
+    if parsed.shipped and kernel.shipped() is None:
+        raise RequestError("--shipped: this installation ships no kernel. The wheel for x86-64 Linux does.")
+    if parsed.shipped:
+        kernel.choose(None)
     if parsed.if_missing and kernel.is_there():
         return EXIT_OK
+    if kernel.shipped() is not None and not parsed.build and parsed.linux_source is None:
+        found = kernel.find()
+        origin = "shipped with this installation; `--build` builds one here" if found.is_shipped else "built here"
+        say(f"{_name(found)} ({origin})")
+        return EXIT_OK
     built = kernel.ensure(parsed.linux_source, say)
+    if parsed.build or kernel.shipped() is not None:
+        kernel.choose(built)
     if not parsed.if_missing:
-        say(f"Linux {built.identity.version} ({built.identity.source}) in {built.folder}")
+        say(_name(built))
     return EXIT_OK
+
+
+def _name(found: Kernel) -> str:
+    from testbed.backends.usermode import shipped
+
+    same = shipped.is_release(found.identity)
+    return (
+        f"Linux {found.identity.version} ({found.identity.source}) in {found.folder}, "
+        f"SHA-256 {found.identity.image_sha256[:16]}: {'' if same else 'not '}the kernel of the release"
+    )

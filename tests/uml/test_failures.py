@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import random
 import shutil
 import signal
@@ -176,6 +177,32 @@ def test_a_killed_kernel_is_told(tmp_path: Path) -> None:
     _, errors = process.communicate(timeout=HANG_S)
     assert process.returncode == EXIT_FAILED
     assert "was killed by SIGKILL" in errors
+
+
+# As containers do: a filter of system calls that refuses ptrace, for this process and all that it starts.
+WITHOUT_PTRACE = """
+import ctypes, os, sys
+STATEMENTS = [(0x20, 0, 0, 0), (0x15, 0, 1, 101), (0x06, 0, 0, 0x50001), (0x06, 0, 0, 0x7FFF0000)]  # ptrace: EPERM
+class Statement(ctypes.Structure):
+    _fields_ = [("code", ctypes.c_uint16), ("jt", ctypes.c_uint8), ("jf", ctypes.c_uint8), ("k", ctypes.c_uint32)]
+class Program(ctypes.Structure):
+    _fields_ = [("count", ctypes.c_uint16), ("statements", ctypes.POINTER(Statement))]
+prctl = ctypes.CDLL(None, use_errno=True).prctl
+program = Program(4, (Statement * 4)(*(Statement(*one) for one in STATEMENTS)))
+assert prctl(38, 1, 0, 0, 0) == 0 and prctl(22, 2, ctypes.byref(program), 0, 0) == 0
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the filter has this architecture's numbers")
+def test_where_ptrace_is_forbidden_the_flag_is_named(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_PTRACE, str(ROOT / "testbed/run.py"), *QUICK],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    words = " ".join(done.stderr.split())
+    assert done.returncode == EXIT_MACHINE, done.stderr
+    assert "cannot trace its processes" in words and "--cap-add SYS_PTRACE" in words and "--on flow" in words
 
 
 def test_no_kernel_and_a_damaged_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,7 +128,7 @@ def _overlay(work: Path, wheels: Path, packages: Path | None) -> Path:
         for path in sorted(path for path in root.rglob("*") if path.is_file()):
             name = path.relative_to(root)
             _add(tar, path, str(name), 0o440 if name.match("etc/sudoers.d/*") else 0o644)
-        for file in ("pyproject.toml", "README.md", "tools/setup.sh", REQUIREMENTS):
+        for file in ("pyproject.toml", "README.md", "tools/setup.sh", "tools/wheel_hook.py", REQUIREMENTS):
             _add(tar, Path(ROOT) / file, f"{CHECKOUT}/{file}", 0o755)
         for package in PACKAGES:
             for path in sorted((Path(ROOT) / package).rglob("*.py")):

@@ -15,6 +15,11 @@ from testbed.backends.usermode.source import PATH, Origin
 from testbed.core.errors import MachineError
 
 Say = Callable[[str], None]
+# The same source, configuration and compiler make the same bytes: neither time nor place is in them (Documentation/kbuild).
+REPRODUCIBLE = {
+    "KBUILD_BUILD_TIMESTAMP": "1970-01-01", "KBUILD_BUILD_VERSION": "1", "KBUILD_BUILD_USER": "mltcp",
+    "KBUILD_BUILD_HOST": "testbed", "LOCALVERSION": "",
+}  # fmt: skip
 
 
 def check_tools(tools: Mapping[str, str], what: str) -> None:
@@ -34,6 +39,22 @@ def check_space(cache: Path, needed_bytes: int) -> None:
             f"building the kernel takes {needed_bytes >> 30} GiB below {cache} for a while; {free / 2**30:.1f} GiB are free. "
             "Make room, or set XDG_CACHE_HOME to a larger disk."
         )
+
+
+def check_mount(folder: Path) -> None:
+    """Raise `MachineError` where the file system of ``folder`` runs no programs."""
+    if os.statvfs(folder).f_flag & os.ST_NOEXEC:
+        raise MachineError(
+            f"{folder} is on a file system that is mounted noexec, and the user-mode Linux kernel is a program. "
+            "Set XDG_CACHE_HOME to a folder on another file system, or use --on flow."
+        )
+
+
+def check_executable(program: Path) -> None:
+    """Raise `MachineError` where the kernel ``program`` cannot be run."""
+    check_mount(program.parent)
+    if not os.access(program, os.X_OK):
+        raise MachineError(f"{program} may not be executed: `chmod +x {program}`.")
 
 
 def check_config(fragment: Path, built: Path, origin: Origin, renamed: Mapping[str, str]) -> None:

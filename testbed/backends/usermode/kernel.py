@@ -1,4 +1,4 @@
-"""The user-mode Linux kernel: found in the cache, or built from the distribution's source.
+"""The user-mode Linux kernel: the one that the wheel ships, or one of the cache, built from the distribution's source.
 
 An entry of the cache is one kernel, complete when its ``kernel.json`` is there::
 
@@ -8,6 +8,7 @@ An entry of the cache is one kernel, complete when its ``kernel.json`` is there:
         source/ build/   headers and scripts: what modules are built with
         modules/HASH/    the congestion controls of kernel/ and preload.so, by their sources
 
+A shipped kernel is such an entry, without ``source`` and ``build``, below ``testbed/content/uml`` of the installation.
 The entry's name is a hash of source, configuration and compiler, so that a change of any
 is another entry. A build that is killed is removed by a process that watches it; where that is
 killed as well, the next command that looks for a kernel removes it. Root runs none that anybody else could have changed.
@@ -33,9 +34,12 @@ from pathlib import Path
 import msgspec
 
 from testbed.backends.usermode.build import (
+    REPRODUCIBLE,
     Counter,
     Say,
     check_config,
+    check_executable,
+    check_mount,
     check_space,
     check_tools,
     compiler_name,
@@ -44,18 +48,21 @@ from testbed.backends.usermode.build import (
 )
 from testbed.backends.usermode.source import EDITS, Origin, compute_digest, edit, run
 from testbed.core import children, input_files, progress, temp_dirs
-from testbed.core.environment import PACKAGES, ROOT
+from testbed.core.environment import IS_CHECKOUT, PACKAGES, ROOT
 from testbed.core.errors import MachineError, RequestError, TestbedError
 from testbed.core.runs.manifest import Build
 from testbed.linux.loading import bpf
 
 SOURCES = Path(ROOT) / "kernel"
+SHIPPED = Path(ROOT) / "uml"  # the entry that a wheel carries; a checkout has none
+CHOSEN = "chosen"  # in the cache: the name of the entry that runs use in place of the shipped one
+AGAIN = "Install the wheel again (`pip install --force-reinstall mltcp-testbed`), or build a kernel here (`mltcp kernel --build`)."
 MOST_BYTES = 1 << 20  # of what tells of an entry
 OBJECTS = 1000  # about; Linux 6.12 has a little more
 SPACE_BYTES = 4 << 30  # source and objects while it is built; a tenth of it stays
 TOOLS = {
     "gcc": "gcc", "make": "make", "flex": "flex", "bison": "bison", "bc": "bc", "tar": "tar", "xz": "xz-utils",
-    "perl": "perl", "/usr/include/stdio.h": "libc6-dev",
+    "perl": "perl", "strip": "binutils", "/usr/include/stdio.h": "libc6-dev",
 }  # fmt: skip
 # What went by another name before: it is enough if one of the two is there.
 RENAMED = {"CONFIG_PROC_SYSCTL=y": "CONFIG_SYSCTL=y"}  # Linux 7.3
@@ -65,10 +72,14 @@ KEPT = ("arch", "include", "scripts", "Makefile", "Kbuild", "Kconfig")
 
 @dataclass(frozen=True)
 class Kernel:
-    """One kernel of the cache."""
+    """One kernel: an entry of the cache, or the shipped one."""
 
     folder: Path
     identity: Build
+
+    @property
+    def is_shipped(self) -> bool:
+        return self.folder.parent == SHIPPED
 
     @property
     def image(self) -> Path:
@@ -79,8 +90,11 @@ class Kernel:
         return tuple(int(number) for number in re.findall(r"\d+", self.identity.version))
 
     def check_owner(self) -> None:
-        """Raises `MachineError` if this process would run, or build with, what somebody else may have put there."""
-        if os.geteuid() == 0 and not _is_owned_by(self.folder, {0}):
+        """Raises `MachineError` if this process would run, or build with, what somebody else may have put there.
+
+        A shipped kernel lies beside the program that this process runs already.
+        """
+        if os.geteuid() == 0 and not self.is_shipped and not _is_owned_by(self.folder, {0}):
             raise MachineError(
                 f"{self.folder} belongs to another user, or others may write to it, and root runs no kernel of theirs: "
                 "run this without root (it needs none), or build one for root (`mltcp kernel`)."
@@ -91,6 +105,10 @@ class Kernel:
         self.check_owner()
         folder = self.folder / "modules" / compute_digest(_module_sources())[:12]
         if not _modules_are_whole(folder):
+            if self.is_shipped:
+                raise MachineError(
+                    f"the modules of the shipped kernel in {folder.parent} are damaged, or content/kernel was changed. {AGAIN}"
+                )
             check_tools(TOOLS, "the user-mode Linux kernel")
             with locked(self.folder / "modules.lock"):
                 if not _modules_are_whole(folder):
@@ -115,7 +133,7 @@ class Kernel:
             for source in _module_sources():
                 shutil.copy(source, folder / source.name)
         _make(self.folder, ["modules", f"M={folder}"], None)
-        preload = ["gcc", "-shared", "-fPIC", "-O2", "-o", str(folder / "preload.so"), str(folder / "preload.c")]
+        preload = ["gcc", "-shared", "-fPIC", "-O2", "-s", "-o", str(folder / "preload.so"), str(folder / "preload.c")]
         run(preload, "kernel/uml/preload.c could not be compiled")
         (folder / "complete").write_text(compute_digest(_products(folder)))
 
@@ -132,6 +150,11 @@ class Kernel:
         module = folder / f"{source.stem}.ko"
         if (folder / "complete").exists():
             return module
+        if self.is_shipped:
+            raise MachineError(
+                f"{source} must be compiled, and the shipped kernel has no headers for it: build a kernel here, once "
+                "(`mltcp kernel --build`, about three minutes; it needs a compiler)."
+            )
         check_tools(TOOLS, "the user-mode Linux kernel")
         with locked(self.folder / "modules.lock"):
             self._sweep_modules()
@@ -158,31 +181,74 @@ class Kernel:
 
 
 def find(prefer: Build | None = None) -> Kernel:
-    """The newest usable kernel of the cache, or the one that ``prefer`` names; raises `MachineError`."""
+    """The kernel that ``prefer`` names, if it is here; else the chosen one, the shipped one, or the newest of the cache.
+
+    Raises `MachineError`, and takes no other in place of a chosen or shipped one that is damaged.
+    """
     _sweep()
-    damaged, usable = [], []
-    for entry in _entries():
+    entries = _entries()
+    if prefer is not None:
+        wanted = msgspec.convert(prefer, Build, from_attributes=True)
+        for entry in entries:
+            with contextlib.suppress(_UnusableError):
+                if (found := _usable(entry)).identity == wanted:
+                    return found
+    damaged = ""
+    for entry in entries:
         try:
-            usable.append(_usable(entry))
+            return _usable(entry)
         except _UnusableError as error:
-            damaged.append(f" {error}")
-    for one in usable:
-        if prefer is None or msgspec.convert(prefer, Build, from_attributes=True) == one.identity:
-            return one
-    if usable:
-        return usable[0]
-    raise MachineError(
-        f"the user-mode Linux kernel is not built yet.{''.join(damaged)} `make kernel` builds it (about three minutes, once)."
+            if entry == _chosen():
+                raise MachineError(
+                    f"the kernel that was built here for runs cannot be used: {error} Build it again (`mltcp kernel "
+                    "--build`), or go back to the shipped one (`mltcp kernel --shipped`)."
+                ) from error
+            if entry.parent == SHIPPED:
+                raise MachineError(f"the shipped kernel is refused: {error} {AGAIN}") from error
+            damaged += f" {error}"
+    raise MachineError(f"the user-mode Linux kernel is not built yet.{damaged} {_how_to_build()}")
+
+
+def _how_to_build() -> str:
+    if IS_CHECKOUT:
+        return "`make kernel` builds it (about three minutes, once)."
+    return (
+        "`mltcp kernel` builds it (about three minutes, once; it needs a compiler). This wheel ships none; the one for "
+        "x86-64 Linux does. `--on flow` needs no kernel."
     )
 
 
 def is_built() -> bool:
-    """Whether `find` would find one."""
+    """Whether one is there already. A shipped or chosen one counts although it is damaged, which `find` says."""
+    if shipped() is not None or _chosen() is not None:
+        return True
     try:
         find()
     except MachineError:
         return False
     return True
+
+
+def shipped() -> Path | None:
+    """The entry that came with this installation; None in a checkout, and in a wheel without one."""
+    return next(iter(sorted(path.parent for path in SHIPPED.glob("*/kernel.json"))), None)
+
+
+def _chosen() -> Path | None:
+    """The entry of the cache that `choose` was given."""
+    with contextlib.suppress(input_files.FileError):
+        if name := input_files.read_text(cache_folder() / CHOSEN, MOST_BYTES).strip():
+            return cache_folder() / name
+    return None
+
+
+def choose(built: Kernel | None) -> None:
+    """Runs use this kernel of the cache from now on; with None, the shipped one again."""
+    with disk_errors(cache_folder()):
+        if built is None:
+            (cache_folder() / CHOSEN).unlink(missing_ok=True)
+        else:
+            (cache_folder() / CHOSEN).write_text(f"{built.folder.name}\n")
 
 
 def is_there() -> bool:
@@ -202,9 +268,11 @@ def check_possible() -> None:
 
 def check_platform() -> None:
     """Raises `MachineError` where user-mode Linux does not run."""
-    if platform.system() != "Linux" or platform.machine() != "x86_64":
+    bits = "" if sys.maxsize > 1 << 32 else ", with a 32-bit Python"
+    if platform.system() != "Linux" or platform.machine() != "x86_64" or bits:
         raise MachineError(
-            f"user-mode Linux runs on x86_64 Linux only; this is {platform.system()} {platform.machine()}."
+            f"user-mode Linux runs on x86_64 Linux only; this is {platform.system()} {platform.machine()}{bits}. "
+            "`--on flow`, the flow-level simulator, runs everywhere."
         )
 
 
@@ -250,6 +318,7 @@ def ensure(source: Path | None, say: Say) -> Kernel:
                 if partial.exists():
                     shutil.rmtree(partial)
         check_space(cache, SPACE_BYTES)
+        check_mount(cache)
         with temp_dirs.removed_unless_kept(entry) as keep:
             _build(entry, origin, compiler, say)
             keep()
@@ -286,14 +355,14 @@ def _build(entry: Path, origin: Origin, compiler: str, say: Say) -> None:
     check_config(SOURCES / "uml/config", entry / "build/.config", origin, RENAMED)
     _make(entry, ["linux", "modules"], say)
     with disk_errors(entry):
-        shutil.copy(entry / "build/linux", entry / "linux")
+        run(["strip", "-o", str(entry / "linux"), str(entry / "build/linux")], "the kernel could not be stripped")
         _prune(entry)
         identity = Build(
             version=origin.version,
             source=origin.identity,
             compiler=compiler,
             config_sha256=_config_digest(),
-            image_sha256=compute_digest([entry / "linux"]),
+            image_sha256=_image_digest(entry / "linux"),
         )
         Kernel(entry, identity).modules()
         (entry / "kernel.json.new").write_bytes(msgspec.json.format(msgspec.json.encode(identity), indent=1) + b"\n")
@@ -330,17 +399,24 @@ def _usable(entry: Path) -> Kernel:
         identity = msgspec.json.decode(input_files.read_bytes(entry / "kernel.json", MOST_BYTES), type=Build)
         if identity.config_sha256 != _config_digest():
             raise _UnusableError(f"{entry.name} was built with another configuration.")
-        if compute_digest([entry / "linux"]) != identity.image_sha256:
-            raise _UnusableError(f"{entry / 'linux'} is damaged.")
+        if _image_digest(entry / "linux") != identity.image_sha256:
+            raise _UnusableError(f"{entry / 'linux'} is damaged: its SHA-256 is not the one in kernel.json.")
     except input_files.MissingError as error:
         raise _UnusableError(f"{entry} is incomplete.") from error
     except (OSError, ValueError, KeyError, TypeError, input_files.FileError) as error:
         raise _UnusableError(f"{entry} cannot be read: {error}.") from error
+    check_executable(entry / "linux")
     return Kernel(entry, identity)
 
 
+def _image_digest(image: Path) -> str:
+    """As `sha256sum` has it."""
+    with input_files.opened(image) as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
 def _entries() -> list[Path]:
-    """Every complete entry, the newest kernel first, of equal ones the one built last."""
+    """The chosen entry, the shipped one, then all of the cache: the newest kernel first, of equal ones the one built last."""
     found: list[Path] = []
     for cache in _caches():
         with contextlib.suppress(OSError):  # somebody else's home
@@ -349,7 +425,8 @@ def _entries() -> list[Path]:
     def rank(entry: Path) -> tuple[list[int], float]:
         return [int(n) for n in re.findall(r"\d+", entry.name.split("-")[0])], (entry / "kernel.json").stat().st_mtime
 
-    return sorted(found, key=rank, reverse=True)
+    first = [one for one in (_chosen(), shipped()) if one is not None]
+    return first + [entry for entry in sorted(found, key=rank, reverse=True) if entry not in first]
 
 
 def cache_folder() -> Path:
@@ -376,10 +453,8 @@ def _caller() -> set[int]:
 
 def _is_owned_by(entry: Path, users: set[int]) -> bool:
     """Whether nobody but ``users`` can have changed what is run of an entry."""
-    try:
-        found = [(entry / name).lstat() for name in ("", "linux", "kernel.json", "modules", "source", "build")]
-    except OSError:
-        return True  # incomplete, which is said elsewhere
+    names = ("", "linux", "kernel.json", "modules", "source", "build")
+    found = [path.lstat() for name in names if os.path.lexists(path := entry / name)]
     return all(one.st_uid in users and not one.st_mode & (0o022 if one.st_gid else 0o002) for one in found)
 
 
@@ -400,7 +475,9 @@ def _module_sources() -> list[Path]:
 
 
 def _config_digest() -> str:
-    return hashlib.sha256(f"{compute_digest([SOURCES / 'uml/config'])} {EDITS}".encode()).hexdigest()
+    """Of the configuration, and of all else that decides on a kernel's bytes but source and compiler."""
+    parts = (compute_digest([SOURCES / "uml/config"]), EDITS, REPRODUCIBLE)
+    return hashlib.sha256(" ".join(map(str, parts)).encode()).hexdigest()
 
 
 def _make(entry: Path, goals: list[str], say: Say | None) -> None:
@@ -409,4 +486,4 @@ def _make(entry: Path, goals: list[str], say: Say | None) -> None:
         "make", f"-j{len(os.sched_getaffinity(0))}", "-C", str(entry / "source"), f"O={build}", "ARCH=um", *goals,
     ]  # fmt: skip
     what = f"{' '.join(goals[-1:])} of {entry.name} could not be built"
-    run(command, what, Counter(say, OBJECTS) if say else None)
+    run(command, what, Counter(say, OBJECTS) if say else None, variables=REPRODUCIBLE)

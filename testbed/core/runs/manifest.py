@@ -141,7 +141,7 @@ class Attempt(msgspec.Struct, frozen=True):
 
 
 class Build(msgspec.Struct, frozen=True):
-    """Which user-mode Linux a kernel of the cache is."""
+    """Which user-mode Linux a kernel is."""
 
     version: str
     source: str
@@ -151,9 +151,15 @@ class Build(msgspec.Struct, frozen=True):
 
 
 class UserModeLinux(Build, frozen=True):
-    """And with which congestion controls."""
+    """And with which congestion controls; ``shipped``: it came with the installed wheel, and was not built here."""
 
     modules: str
+    shipped: bool = False
+
+    @property
+    def content(self) -> UserModeLinux:
+        """The same wherever it came from: equal for equal kernels and modules."""
+        return msgspec.structs.replace(self, shipped=False)
 
 
 class Remote(msgspec.Struct, frozen=True):

@@ -38,7 +38,7 @@ allnoconfig:
 \t@cp $(KCONFIG_ALLCONFIG) $(O)/.config
 linux:
 \t@echo "  CC file.o"; touch {tree}.begun; while [ -e {tree}.hold ]; do sleep 0.1; done
-\t@echo kernel > $(O)/linux; mkdir -p $(O)/arch
+\t@echo kernel; echo "int main(void) { return 0; }" | gcc -x c -o $(O)/linux -; mkdir -p $(O)/arch
 modules:
 \t@if [ -n "$(M)" ]; then touch $(M)/tcp_mltcp_reno.ko; fi
 """
@@ -205,10 +205,11 @@ def test_two_builds_at_once_become_one(tmp_path: Path, cache: Path) -> None:
 def test_a_damaged_entry_is_built_again(tmp_path: Path, cache: Path) -> None:
     tree = fake_tree(tmp_path / "linux")
     built = kernel.ensure(tree, quiet)
+    content = built.image.read_bytes()
     built.image.write_text("garbage")
     with pytest.raises(MachineError, match=r"linux is damaged.*make kernel"):
         kernel.find()
-    assert kernel.ensure(tree, quiet).image.read_text() == "kernel\n"
+    assert kernel.ensure(tree, quiet).image.read_bytes() == content
     (built.folder / "kernel.json").write_text("{")
     with pytest.raises(MachineError, match="cannot be read"):
         kernel.find()

@@ -203,8 +203,9 @@ def test_every_package_that_is_asked_for_has_a_version() -> None:
 
 def test_the_project_is_installed_by_what_is_pinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the files that a box has when its packages are installed; the install is a path, not a copy of content."""
-    (tmp_path / "testbed").mkdir()
-    for file in ("pyproject.toml", "README.md", "testbed/__init__.py"):
+    for folder in ("testbed", "tools"):
+        (tmp_path / folder).mkdir()
+    for file in ("pyproject.toml", "README.md", "tools/wheel_hook.py", "testbed/__init__.py"):
         shutil.copy(ROOT / file, tmp_path / file)
     monkeypatch.setitem(sys.modules, "editables", None)  # what another layout of pyproject.toml would need
     monkeypatch.chdir(tmp_path)

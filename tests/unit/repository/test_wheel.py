@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.wheel import environment, mltcp, run, wheel
+from tests.support.wheel import build, environment, mltcp, run, wheel
 
 __all__ = ["environment", "wheel"]  # fixtures
 
@@ -23,6 +23,15 @@ def test_one_top_level_package(wheel: Path) -> None:
     assert "mltcp = testbed.__main__:main" in points
     assert {"testbed/py.typed", "testbed/content/kernel/mltcp.h", "testbed/content/kernel/uml/config"} <= set(names)
     assert "testbed/transports/datagram/native/endpoint.c" in names
+
+
+def test_without_a_kernel_it_is_for_every_platform(tmp_path: Path) -> None:
+    wheel = build(tmp_path, XDG_CACHE_HOME=str(tmp_path / "empty"))
+    assert wheel.name.endswith("-py3-none-any.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    assert not [name for name in names if name.startswith(("testbed/content/uml/", "testbed/content/build/"))]
+    assert [name for name in names if name.endswith("licenses/LICENSES/GPL-2.0-only.txt")]
 
 
 def test_it_runs_without_a_kernel(environment: Path, tmp_path: Path) -> None:

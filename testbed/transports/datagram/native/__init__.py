@@ -2,7 +2,7 @@
 
 ``make setup`` builds it (``python -m testbed.transports.datagram.native``); without that the first plan that needs it does, if there is a C
 compiler. It takes only libc, and any x86-64 (or whatever this machine is) runs it. A run finds it below ``build/`` of the
-checkout, wherever that has been taken to.
+checkout, wherever that has been taken to, or of the content of a wheel that carries it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from testbed.core.errors import MachineError
 
 FOLDER = Path(__file__).parent
 # Bsymbolic: its files call each other, whatever else of these names the process has loaded.
-FLAGS = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-fPIC", "-shared", "-Wl,-Bsymbolic", "-pthread")
+FLAGS = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-fPIC", "-shared", "-s", "-Wl,-Bsymbolic", "-pthread")
 BASELINE = {"x86_64": ("-march=x86-64",)}  # not what this machine has more
 NEVER = 2**64 - 1
 DATA_HEADER = 60  # DG_DATA_HEADER
@@ -194,8 +194,9 @@ def path() -> Path:
     content = hashlib.sha256(" ".join((*_flags(), platform.machine())).encode())
     for source in sources():
         content.update(source.name.encode() + b"\0" + source.read_bytes())
-    kept = os.path.join(ROOT, "build") if IS_CHECKOUT else cache_folder()
-    return Path(kept, f"transports-{content.hexdigest()[:16]}", "libtransport.so")
+    below = Path(f"transports-{content.hexdigest()[:16]}", "libtransport.so")
+    here = Path(ROOT, "build") / below
+    return here if IS_CHECKOUT or here.exists() else Path(cache_folder()) / below
 
 
 def _flags() -> tuple[str, ...]:
@@ -212,9 +213,9 @@ def build() -> Path:
         raise MachineError("ltp needs its core, which is built by a C compiler, and there is none: `make setup`.")
     target.parent.mkdir(parents=True, exist_ok=True)
     beside = target.with_name(f".{secrets.token_hex(8)}.so")
-    words = [compiler, *_flags(), "-o", str(beside), *(str(one) for one in sources() if one.suffix == ".c")]
+    words = [compiler, *_flags(), "-o", str(beside), *(one.name for one in sources() if one.suffix == ".c")]
     try:
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=FOLDER)
         if done.returncode:
             raise MachineError(f"ltp needs its core, which could not be built ({compiler}):\n{done.stderr.strip()}")
         os.rename(beside, target)

@@ -1,0 +1,92 @@
+"""What the platform wheel carries beside the pure one: the kernel, its modules, and the transports' core.
+
+``python -m testbed.backends.usermode.shipped FOLDER`` puts those of this machine into FOLDER, laid out as below
+``testbed/content``, and prints the wheel's platform tag. The build hook of the wheel calls it (``tools/wheel_hook.py``).
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import msgspec
+from elftools.elf.elffile import ELFFile
+from elftools.elf.gnuversions import GNUVerNeedSection
+
+from testbed.backends.usermode import kernel
+from testbed.core.environment import ROOT
+from testbed.core.errors import EXIT_OK, MachineError, TestbedError
+from testbed.core.runs.manifest import Build
+from testbed.transports.datagram import native
+
+RELEASE = Path(ROOT) / "kernel" / "uml" / "release.json"
+
+
+@cache
+def release() -> Build:
+    """The kernel of the release: what source, configuration and compiler of these names make, byte for byte."""
+    return msgspec.json.decode(RELEASE.read_bytes(), type=Build)
+
+
+def is_release(identity: Build) -> bool:
+    """Whether a kernel is that of the release, whoever built it."""
+    return identity.image_sha256 == release().image_sha256
+
+
+def export(into: Path) -> str:
+    """Copy what a wheel carries below ``into``; returns its platform tag. Raises `MachineError` where a part is missing."""
+    kernel.check_platform()
+    found = kernel.find(release())
+    modules = found.modules()
+    entry = into / "uml" / found.folder.name
+    programs = [found.image, *sorted([*modules.glob("*.ko"), modules / "preload.so"])]
+    for file in (found.folder / "kernel.json", *programs, modules / "complete"):
+        _copy(file, entry / file.relative_to(found.folder))
+    library = native.build()
+    _copy(library, into / "build" / library.parent.name / library.name)
+    return platform_tag([found.image, modules / "preload.so", library])
+
+
+def _copy(file: Path, to: Path) -> None:
+    to.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(file, to)
+
+
+def platform_tag(programs: Sequence[Path]) -> str:
+    """Of PEP 600: the oldest C library that has every symbol which ``programs`` need. Raises `MachineError`: they need another library."""
+    needed = {(2, 5)}
+    for program in programs:
+        with program.open("rb") as file:
+            for section in ELFFile(file).iter_sections():
+                if isinstance(section, GNUVerNeedSection):
+                    needed |= {_glibc(symbol.name) for _, symbols in section.iter_versions() for symbol in symbols}
+    major, minor = max(needed)
+    return f"manylinux_{major}_{minor}_x86_64"
+
+
+def _glibc(version: str) -> tuple[int, int]:
+    if not (match := re.match(r"GLIBC_(\d+)\.(\d+)", version)):
+        raise MachineError(f"a wheel's programs may need the C library only, and one needs {version}.")
+    return int(match[1]), int(match[2])
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Its exit code."""
+    try:
+        tag = export(Path(arguments[0]))
+    except TestbedError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    found = kernel.find(release()).identity
+    if not is_release(found):
+        print(f"not the kernel of the release: {found.source}, by {found.compiler}", file=sys.stderr)
+    print(tag)
+    return EXIT_OK
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
