@@ -120,6 +120,10 @@ COMMANDS = {
         ("results", "results --out report.html --figures figures"),
         codes=FIGURE,
     ),
+    "explore": Command(
+        "figures", "write runs as one HTML file in which a person scrubs through iterations", ("results -o explorer.html", "results/interleaving results/descent --max-size 10MB"),
+        codes={EXIT_FAILED: "a run cannot be read"},
+    ),
     "compare": Command("figures", "compare two result sets, with the confidence of each difference", ("results results-mine", "results/a results/b --out figures"), codes={EXIT_FAILED: "a result set cannot be read"}),
     "export": Command(
         "figures", "write a run for other tools (Perfetto, Chakra, NCCL Inspector, Parquet, CSV)",

@@ -23,6 +23,7 @@ def test_one_top_level_package(wheel: Path) -> None:
     assert "mltcp = testbed.__main__:main" in points
     assert {"testbed/py.typed", "testbed/content/kernel/mltcp.h", "testbed/content/kernel/uml/config"} <= set(names)
     assert "testbed/transports/datagram/native/endpoint.c" in names
+    assert {f"testbed/report/explorer/{name}" for name in ("page.html.j2", "page.js", "uplot/LICENSE")} <= set(names)
 
 
 def test_without_a_kernel_it_is_for_every_platform(tmp_path: Path) -> None:

@@ -1,0 +1,197 @@
+"""A run as columns of numbers over equal bins of time, for the explorer's page.
+
+A bin is one sample interval long, or several where a run has more samples than the page has room for. Of sampled values
+(windows, F, queues) a column holds the mean of each bin, and two more the lowest and the highest, so that peaks stay; of
+counters (bytes, drops, marks) it holds what came in the bin. Values have four digits of the largest in the column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil
+from typing import Any
+
+import msgspec
+import numpy as np
+import pandas as pd
+
+from testbed.core.runs import metrics
+from testbed.core.runs.load import Run
+from testbed.core.runs.plan import JobPlan
+from testbed.core.text import plain
+from testbed.models import bottleneck
+
+MOST_JOBS, MOST_LINKS = 16, 8  # whose samples the page shows
+DIGITS = 4
+
+
+class Column(msgspec.Struct, frozen=True):
+    """Values ÷ ``scale`` as whole numbers; None: no value in this bin."""
+
+    scale: float
+    values: list[int | None]
+
+
+class Spread(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What was sampled in each bin; ``low`` and ``high`` are absent where every bin has but one value."""
+
+    mean: Column
+    low: Column | None = None
+    high: Column | None = None
+
+
+class Job(msgspec.Struct, frozen=True):
+    """One job. Times in seconds since the start of the run."""
+
+    job: int
+    trace: str
+    congestion: str
+    ideal_s: float | None
+    begin: float  # of the first iteration
+    ends: Column  # of every iteration
+    busy: tuple[Column, Column]  # begins and ends of communication
+
+
+class Link(msgspec.Struct, frozen=True):
+    """One direction of a bottleneck."""
+
+    name: str  # empty: all links together, where no one knows which flows cross which
+    rates: list[tuple[float, float]]  # from a time on, in bit/s
+    carried: dict[str, Column]  # by job, in bit/s
+    windows: dict[
+        str, Spread
+    ]  # by job, of its flows that cross the link, in segments; jobs with unknown windows are absent
+    factors: dict[str, Spread]  # F likewise; only of MLTCP
+    queue: Spread | None  # bytes
+    drops: Column | None
+    marks: Column | None
+
+
+class Series(msgspec.Struct, frozen=True):
+    """All that the page shows of a run."""
+
+    bin_s: float
+    bins: int
+    jobs: list[Job]
+    links: list[Link]
+    left_out: str  # in words; empty: nothing
+
+
+def series(run: Run, most_bins: int) -> Series:
+    """The columns of ``run``, at most ``most_bins`` long; raises `LoadError` for tables that cannot be read."""
+    end_s = float(max(run.iterations["end_s"].max(), run.flows["t_s"].max() if len(run.flows) else 0.0))
+    sample_s = run.plan.sample_ns / 1e9
+    bin_s = sample_s * max(1, ceil(end_s / sample_s / most_bins))
+    bins = max(1, ceil(end_s / bin_s))
+    jobs, links = run.jobs[:MOST_JOBS], _links(run)
+    left_out = [
+        f"{less} of {of} {what}"
+        for less, of, what in ((len(run.jobs) - len(jobs), len(run.jobs), "jobs"), (len(links[MOST_LINKS:]), len(links), "links"))
+        if less
+    ]  # fmt: skip
+    return Series(
+        bin_s, bins,
+        [_job(run, job, bin_s) for job in jobs],
+        [_link(run, name, jobs, bin_s, bins) for name in links[:MOST_LINKS]],
+        " and ".join(left_out),
+    )  # fmt: skip
+
+
+def column(values: Any) -> Column:
+    """Numbers as a `Column`."""
+    found = np.asarray(values, dtype=float)
+    known = np.isfinite(found)
+    largest = float(np.abs(found[known]).max()) if known.any() else 0.0
+    scale = 10.0 ** (np.floor(np.log10(largest)) + 1 - DIGITS) if largest else 1.0
+    return _scaled(found, known, float(f"{scale:.0e}"))
+
+
+def times(values: Any) -> Column:
+    """Seconds as a `Column`, to the microsecond."""
+    found = np.asarray(values, dtype=float)
+    return _scaled(found, np.isfinite(found), 1e-6)
+
+
+def _scaled(values: np.ndarray, known: np.ndarray, scale: float) -> Column:
+    whole = np.full(len(values), None, dtype=object)
+    whole[known] = np.rint(values[known] / scale).astype(np.int64).tolist()
+    return Column(scale, whole.tolist())
+
+
+def _job(run: Run, plan: JobPlan, bin_s: float) -> Job:
+    mine = run.iterations[run.iterations["job"] == plan.job]
+    ends = mine.groupby("iteration")["end_s"].max()
+    begin = float(mine.loc[mine["iteration"] == mine["iteration"].min(), "start_s"].min())
+    congestion = plain(plan.cc.spec if plan.by_tcp else plan.transport)
+    return Job(plan.job, plain(plan.trace), congestion, plan.ideal_s, begin, times(ends), _busy(run, plan.job, bin_s))
+
+
+def _busy(run: Run, number: int, bin_s: float) -> tuple[Column, Column]:
+    """When any of its workers that send communicates (one that only receives waits from the start); a pause of less than a
+    bin is none."""
+    sends = run.iterations.loc[run.iterations["bytes"] > 0, ["job", "worker", "iteration"]]
+    mine = run.operations[run.operations["job"] == number].merge(sends).sort_values("start_s")
+    starts, reached = mine["start_s"].to_numpy(), np.maximum.accumulate(mine["end_s"].to_numpy())
+    first = np.ones(len(starts), dtype=bool)
+    first[1:] = starts[1:] > reached[:-1] + bin_s
+    last = np.roll(first, -1)
+    return times(starts[first]), times(reached[last])
+
+
+def _spread(rows: pd.DataFrame, name: str, bin_s: float, bins: int) -> Spread | None:
+    known = rows[["t_s", name]].dropna()
+    if known.empty:
+        return None
+    by = known.groupby(_bin(known["t_s"], bin_s, bins))[name].agg(["mean", "min", "max"]).reindex(range(bins))
+    if (by["min"].dropna() == by["max"].dropna()).all():
+        return Spread(column(by["mean"]))
+    return Spread(column(by["mean"]), column(by["min"]), column(by["max"]))
+
+
+def _bin(t_s: pd.Series[float], bin_s: float, bins: int) -> np.ndarray:
+    return np.asarray(np.floor(t_s / bin_s + 1e-6).clip(0, bins - 1), dtype=int)
+
+
+def _links(run: Run) -> list[str]:
+    """Directions of bottlenecks, those first that carry most; one without a name, where nobody can tell who crosses them."""
+    found = bottleneck.crossings(run)
+    if not found:
+        return [""]
+    carried = run.links.groupby("link")["bytes"].max()
+    return sorted(found, key=lambda name: -float(carried.get(name, 0)) / bottleneck.rate_bps(run, name))
+
+
+def _link(run: Run, name: str, jobs: Sequence[JobPlan], bin_s: float, bins: int) -> Link:
+    rows, flows = run.links[run.links["link"] == name], run.flows
+    carried = bottleneck.carried(run, name, bin_s) if name else metrics.throughput(flows, bin_s)
+    if name:
+        wanted = (bottleneck.crossings(run) or {})[name]
+        flows = flows[pd.MultiIndex.from_frame(flows[["job", "worker", "flow"]]).isin(wanted)]
+    windows, factors = dict[str, Spread](), dict[str, Spread]()
+    for job in jobs:
+        mine = flows[flows["job"] == job.job]
+        if found := _spread(mine, "cwnd_segments", bin_s, bins):
+            windows[str(job.job)] = found
+        if job.cc.traits.learns and (found := _spread(mine, "mltcp_f", bin_s, bins)):
+            factors[str(job.job)] = found
+    return Link(
+        name, _rates(run, name) if name else [],
+        {str(job.job): column(carried[job.job].iloc[:bins]) for job in jobs if job.job in carried}, windows, factors,
+        _spread(rows, "backlog_bytes", bin_s, bins) if run.manifest.clock != "model" else None,
+        *(_count(rows, what, bin_s, bins) for what in ("drops", "ecn_marks")),
+    )  # fmt: skip
+
+
+def _rates(run: Run, name: str) -> list[tuple[float, float]]:
+    changes = [(event.at_ns / 1e9, float(event.rate_bps)) for event in run.plan.events if event.link == name and event.rate_bps is not None]  # fmt: skip
+    return [(0.0, bottleneck.rate_bps(run, name)), *changes]
+
+
+def _count(rows: pd.DataFrame, name: str, bin_s: float, bins: int) -> Column | None:
+    """How many came in each bin; None: none at all."""
+    if rows.empty or not rows[name].max():
+        return None
+    edges = np.arange(bins + 1) * bin_s
+    known = np.searchsorted(rows["t_s"], edges + bin_s * 1e-6, side="right") - 1
+    counter = np.concatenate([[0], rows[name].to_numpy()])[known + 1]
+    return column(np.diff(counter))
