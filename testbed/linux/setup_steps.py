@@ -202,9 +202,9 @@ def _check(plan: Plan, features: Features) -> None:
             "bands of priority that mark (--ecn) need --on uml: this machine's kernel has no RED "
             "(CONFIG_NET_SCH_RED). Use --ecn off."
         )
-    if uses_ecn and not features.red and any(event.rate_bps is not None for event in plan.events):
+    if uses_ecn and not features.red and (plan.traced or any(event.rate_bps is not None for event in plan.events)):
         raise MachineError(
-            "an event that changes the rate of a link that marks (--ecn) needs --on uml: this machine's kernel has no "
+            "an event or a rate_trace that changes the rate of a link that marks (--ecn) needs --on uml: this machine's kernel has no "
             "RED (CONFIG_NET_SCH_RED), and the phantom queue that marks instead keeps its rate."
         )
     if plan.rto_min_us is not None and not features.rto_min:

@@ -20,12 +20,13 @@ from testbed.core.units import Duration, Share, UnitError, decoded
 from testbed.models.frames import frame
 from testbed.networks.mininet_script import ScriptError
 from testbed.networks.routed import RoutedTopo, TooManyError, at_most, has_choice, path, with_nics
+from testbed.planning import rate_trace
 from testbed.spec import LinkSpec, Spec, limits
 from testbed.spec.relative_quantities import Loss, PriorityQueues
 
 SMALL_QUEUE_BYTES = 1 << 20  # of a socket below TCP, where a host is told nothing (Linux 4.15 to 6.13)
 NOTHING = LinkSpec(delay=Duration(0), jitter=Duration(0), loss=Loss("0%"), corrupt=Share("0%"))
-_SHAPED, _PLAIN = ("rate", "buffer", "ecn", "queue"), ("delay", "jitter", "loss", "corrupt")
+_SHAPED, _PLAIN = ("rate", "rate_trace", "buffer", "ecn", "queue"), ("delay", "jitter", "loss", "corrupt")
 
 
 @dataclass(frozen=True)
@@ -198,6 +199,8 @@ def events(spec: Spec, topo: Topo, bottlenecks: dict[str, Link]) -> tuple[LinkEv
             )
         if (wanted.rate is None) == (wanted.state is None):
             raise RequestError(f"{where}: give either a rate or a state (up, down)")
+        if bottlenecks[wanted.link].trace is not None and wanted.rate is not None:
+            raise RequestError(f"{where}: rate: {wanted.link} follows a rate_trace; leave out one of both")
         with within(f"{where}: rate"):
             rate_bps = None if wanted.rate is None else wanted.rate.resolve(bottlenecks[wanted.link].rate_bps)
         found += [
@@ -209,14 +212,19 @@ def events(spec: Spec, topo: Topo, bottlenecks: dict[str, Link]) -> tuple[LinkEv
 
 def link(spec: Spec, own: LinkSpec) -> Link:
     """A bottleneck as the spec has all of them, but for what is its ``own``; raises `UnitError`."""
+    if own.rate is not None and own.rate_trace is not None:
+        raise UnitError("it has both a rate and a rate_trace; give one of them")
+    name = own.rate_trace or (spec.rate_trace if own.rate is None else None)
+    trace = None if name is None else rate_trace.read(name, spec.mtu)
     rate = int(spec.rate) if own.rate is None else own.rate.resolve(int(spec.rate))
+    rate = rate if trace is None else max(trace.rates_bps)
     buffer = (own.buffer or spec.buffer).bytes(rate, spec.mtu)
     if buffer < 2 * frame(spec.mtu):
         raise UnitError(f"its buffer of {buffer} bytes does not hold two frames of {frame(spec.mtu)} bytes")
     marks, queue = own.ecn or spec.ecn, own.queue or spec.queue
     acks_first = spec.ack_priority == "on"
     if queue == queues.FIFO:
-        return Link(rate, buffer, spec.mtu, acks_first, marks.resolve(rate, buffer, spec.mtu))
+        return Link(rate, buffer, spec.mtu, acks_first, marks.resolve(rate, buffer, spec.mtu), trace=trace)
     if marks not in ("on", "off"):
         raise UnitError(
             f"ecn: {quoted(marks)} is the threshold of a FIFO's marks, and {quoted(queue)} decides itself when it marks. "
@@ -227,7 +235,7 @@ def link(spec: Spec, own: LinkSpec) -> Link:
         name = str(Path(name).resolve())
     whole = queues.Buffer(buffer, frame(spec.mtu), marks == "on" and bool(queues.find(name).MARKS))
     discipline = QueueDiscipline(queue, name, tuple(queues.parameters(queue, whole).items()), whole.marks)
-    return Link(rate, buffer, spec.mtu, acks_first, queue=discipline)
+    return Link(rate, buffer, spec.mtu, acks_first, queue=discipline, trace=trace)
 
 
 def banded(bottlenecks: dict[str, Link], asked: PriorityQueues, scheduled: int) -> dict[str, Link]:

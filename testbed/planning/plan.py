@@ -236,7 +236,7 @@ def _may_repeat(plan: Plan, asked: Iterable[jobs.Asked]) -> bool:
     """Whether nothing is drawn by chance, and nothing happens to the network or its jobs in between."""
     chance = any(wire.jitter_ns or wire.loss or wire.corrupt or wire.burst for wire in plan.wires.values())
     noisy = any(one.varies for one in asked)
-    changes = bool(plan.events) or plan.lives or any(job.leave_ns is not None for job in plan.jobs)
+    changes = bool(plan.events) or plan.traced or plan.lives or any(job.leave_ns is not None for job in plan.jobs)
     others = any(
         job.program
         or job.groups

@@ -38,7 +38,8 @@ class LinkSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     buffer: Annotated[QueueLength | None, field("bottleneck buffer", metavar="LENGTH")] = None
     ecn: Annotated[Marks | None, field("ECN marking of a bottleneck", metavar="THRESHOLDS")] = None
     queue: Annotated[str | None, field("bottleneck queue", metavar="QUEUE")] = None
-    delay: Annotated[Duration | None, field("one-way delay; not on a bottleneck")] = None
+    rate_trace: Annotated[str | None, field("file whose rates a bottleneck follows (mahimahi)", metavar="FILE")] = None
+    delay: Annotated[Duration | None, field("one-way delay, after the queue of a bottleneck")] = None
     jitter: Annotated[Duration | None, field("uniform variation of the delay")] = None
     loss: Annotated[Loss | None, field("random packet loss", metavar="FRACTION")] = None
     corrupt: Annotated[Share | None, field("fraction of packets with one bit flipped", metavar="FRACTION")] = None
@@ -191,6 +192,15 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     rate: Annotated[Rate, field("bottleneck rate, each direction", group="network", low="1mbit")] = msgspec.field(
         default_factory=lambda: Rate(500_000_000)
     )
+    rate_trace: Annotated[
+        str | None,
+        field(
+            "file whose rates all bottlenecks without a rate of their own follow (mahimahi: a time in ms for each packet)",
+            group="network",
+            metavar="FILE",
+            if_unset="constant rate",
+        ),
+    ] = None
     buffer: Annotated[
         QueueLength,
         field("bottleneck buffer, as time, size or frames: 1ms, 500kB, 200p", group="network", metavar="LENGTH"),

@@ -71,6 +71,8 @@ def lacks(plan: Plan) -> Lack | None:
             return Lack(f"{who} computes nothing and crosses no link, so that its iterations take no time")
     if queue := next((link.queue for link in plan.bottlenecks.values() if link.queue), None):
         return Lack(f"{queue.typed} (--queue) decides packet by packet, and the flow simulator has no packets")
+    if traced := next((link.trace for link in plan.bottlenecks.values() if link.trace), None):
+        return Lack(f"links follow {traced.name} (rate_trace), and the rates of the flow simulator are constant")
     if any(link.control for link in plan.bottlenecks.values()):
         return Lack("priority queues (--priority-queues) tell packets apart, and the twin has none")
     if plan.wires:

@@ -172,6 +172,8 @@ def exact_alone(case: Case) -> Unjudged | None:
         return not_applicable(f"{found[0]} itself leaves the link idle at times")
     if plan.transports:
         return not_applicable("the ideal is one of TCP's frames")
+    if plan.traced:
+        return not_applicable("the rate follows a trace, and the ideal is that at its highest rate")
     if plan.wires:
         return not_applicable("with delay or loss TCP itself needs longer than the ideal")
     return None

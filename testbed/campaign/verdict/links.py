@@ -15,7 +15,7 @@ from testbed.campaign.verdict.invariant import (
     not_evaluated,
     without,
 )
-from testbed.core.runs.plan import Plan
+from testbed.core.runs.plan import LinkEvent, Plan
 from testbed.core.text import decimal
 from testbed.linux.queues.rates import bucket_bytes
 
@@ -110,10 +110,19 @@ def excess(case: Case) -> float:
     return float(most)
 
 
+def _events(plan: Plan, link: str, t_s: np.ndarray) -> list[LinkEvent]:
+    """What happens to ``link`` until the last of these times, the rates of its trace included."""
+    events = [event for event in plan.events if event.link == link]
+    if (trace := plan.bottlenecks[link].trace) is not None and len(t_s):
+        steps = range(int(float(t_s[-1]) * 1e9 // trace.every_ns) + 1)
+        events += [LinkEvent(step * trace.every_ns, link, trace.at(step), None) for step in steps]
+    return sorted(events, key=lambda event: event.at_ns)
+
+
 def _fastest(plan: Plan, link: str, t_s: np.ndarray) -> tuple[np.ndarray, int]:
     """The highest rate of ``link`` in bit/s between each of these times and the one before; how many events there are."""
     rate_bps = np.full(len(t_s), float(plan.bottlenecks[link].rate_bps))
-    events = [event for event in plan.events if event.link == link]
+    events = _events(plan, link, t_s)
     now = before = float(plan.bottlenecks[link].rate_bps)
     for event in events:
         before, now = now, now if event.rate_bps is None else float(event.rate_bps)
@@ -227,7 +236,7 @@ def _rate(plan: Plan, link: str, t_s: np.ndarray) -> tuple[np.ndarray, np.ndarra
     """The rate of ``link`` in bit/s at these times (0 while it has failed, or just changes), and how many events are past."""
     rate_bps, past = np.full(len(t_s), float(plan.bottlenecks[link].rate_bps)), np.zeros(len(t_s), dtype=int)
     working = np.ones(len(t_s), dtype=bool)
-    for event in (event for event in plan.events if event.link == link):
+    for event in _events(plan, link, t_s):
         at_s = event.at_ns / 1e9
         after = t_s >= at_s
         past += after

@@ -101,6 +101,18 @@ class QueueDiscipline(msgspec.Struct, frozen=True):
     marks: bool
 
 
+class RateTrace(msgspec.Struct, frozen=True):
+    """The rates of a link one after the other, from the start on, and again from the first."""
+
+    name: str  # of the file
+    every_ns: int
+    rates_bps: tuple[int, ...]
+
+    def at(self, step: int) -> int:
+        """In bit/s, from ``step`` × ``every_ns`` after the start on."""
+        return self.rates_bps[step % len(self.rates_bps)]
+
+
 class Link(msgspec.Struct, frozen=True):
     """How a bottleneck is shaped, and the MTU everywhere."""
 
@@ -115,6 +127,7 @@ class Link(msgspec.Struct, frozen=True):
         EcnThreshold, ...
     ] = ()  # of each band, highest first: from there on what cannot be marked is dropped
     queue: QueueDiscipline | None = None  # None: a FIFO, or RED with an ECN threshold
+    trace: RateTrace | None = None  # which its rate follows; `rate_bps` is then its highest
 
     @property
     def marks(self) -> bool:
@@ -318,6 +331,11 @@ class Plan(msgspec.Struct, frozen=True):
     )
     servers: dict[str, int] = {}  # GPUs of each, where jobs hold some; empty: none do, or older
     nics_per_server: int = 1  # each is a host of the topology, with a link of its own
+
+    @property
+    def traced(self) -> bool:
+        """Whether the rate of a link follows a trace."""
+        return any(link.trace for link in self.bottlenecks.values())
 
     @property
     def ccs(self) -> list[CongestionControl]:

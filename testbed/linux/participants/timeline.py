@@ -15,7 +15,7 @@ from testbed.core.clock import sleep_until
 from testbed.core.errors import TestbedError
 from testbed.core.runs.events import Event, Iteration, Shares
 from testbed.core.runs.manifest import Period
-from testbed.core.runs.plan import LinkEvent, Plan
+from testbed.core.runs.plan import LinkEvent, Plan, RateTrace
 from testbed.linux import settings
 from testbed.linux.network import Network, link_name, switch
 from testbed.linux.participants.child import Child
@@ -77,6 +77,8 @@ class Timeline:
         self.start_ns, self.network = start_ns, network
         self.queues = {queue.link: queue for queue in queues}
         self.events = list(plan.events)
+        self.traces = {name: link.trace for name, link in plan.bottlenecks.items() if link.trace}
+        self.steps = dict.fromkeys(self.traces, 0)  # of each trace, the next
         self.leaving = {job.job: start_ns + job.leave_ns for job in plan.jobs if job.leave_ns is not None}
         self.wanted = {job.job: job.iterations for job in plan.jobs}
         self.lives = Lives(plan.jobs)
@@ -184,6 +186,8 @@ class Timeline:
     def _catch_up(self, workers: Workers) -> None:
         while self.events and time.monotonic_ns() >= self.start_ns + self.events[0].at_ns:
             self._happen(self.events.pop(0))
+        for link, trace in self.traces.items():
+            self._follow(link, trace)
         for job in [job for job, at in self.leaving.items() if time.monotonic_ns() >= at]:
             if job in self.lives.lives:
                 self._over(job, self.leaving[job] - self.start_ns, workers, "left")
@@ -195,6 +199,7 @@ class Timeline:
 
     def _next(self) -> float:
         coming = [*self.leaving.values(), *(self.start_ns + event.at_ns for event in self.events[:1])]
+        coming += [self.start_ns + self.steps[link] * trace.every_ns for link, trace in self.traces.items()]
         if self.lives.next_ns is not None:
             coming.append(self.start_ns + self.lives.next_ns)
         return min([time.monotonic() + LOOK_S, *(at / 1e9 for at in coming)])
@@ -206,7 +211,17 @@ class Timeline:
             switch(self.network, end, up=event.up)
             return
         assert event.rate_bps is not None
-        changed = self.queues[event.link] = self.queues[event.link].with_rate(event.rate_bps)
+        self._set_rate(event.link, event.rate_bps)
+
+    def _follow(self, link: str, trace: RateTrace) -> None:
+        """Give a link the rate that its trace has now."""
+        due = (time.monotonic_ns() - self.start_ns) // trace.every_ns
+        if due >= self.steps[link]:
+            self.steps[link] = due + 1
+            self._set_rate(link, trace.at(due))
+
+    def _set_rate(self, link: str, rate_bps: int) -> None:
+        changed = self.queues[link] = self.queues[link].with_rate(rate_bps)
         changed.change(self.network)
         settings.check(changed, changed.read(self.network))
 
