@@ -98,3 +98,43 @@ def test_names_that_nobody_holds_are_swept(tmp_path: Path) -> None:
         with pytest.raises(MachineError, match="Close the other shell"), named.namespaces({"l1": 0}, folder):
             pass
     assert [path.name for path in folder.iterdir()] == ["mine"]
+
+
+SCRIPT = """
+from mininet.net import Mininet
+from mininet.topo import Topo
+
+class One(Topo):
+    def build(self):
+        self.addSwitch("s1")
+        for host in ("h1", "h2"):
+            self.addLink(self.addHost(host), "s1", bw=100)
+
+net = Mininet(topo=One())
+net.start()
+print(net["h1"].cmd("ping -c 1", net["h2"].IP()))
+net["h1"].cmd("sleep", WAIT)
+net.stop()
+"""
+
+
+def test_a_mininet_script(tmp_path: Path) -> None:
+    """It drives hosts, which are named namespaces meanwhile; killed, it leaves nothing."""
+    before, named_before = conftest.traces(), names()
+    script = tmp_path / "script.py"
+    script.write_text(f"WAIT = '0'\n{SCRIPT}")
+    with session(["shell", "--on", "host", "--script", str(script)], tmp_path) as shell:
+        printed = shell.rest()
+    assert "1 received" in printed
+    assert shell.process.returncode == EXIT_OK
+    script.write_text(f"WAIT = '1000'\n{SCRIPT}")
+    with session(["shell", "--on", "host", "--script", str(script)], tmp_path) as shell:
+        shell.until("1 received")
+        address = ["ip", "netns", "exec", "h2", "ip", "-o", "address"]
+        assert "10.0.0.2/32" in subprocess.run(address, capture_output=True, text=True, check=False).stdout
+        shell.process.kill()
+        shell.rest()
+    processes.until(
+        lambda: not conftest.left_since(before) and names() == named_before,
+        lambda: (conftest.left_since(before), names()),
+    )
