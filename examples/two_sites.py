@@ -32,7 +32,6 @@ class TwoSites(RoutedTopo):
     def wire(self, n=2):
         for router in ("west", "edge", "east"):
             self.router(router)
-        # A link is shaped, or it delays: so the long way has one of each.
         self.link("west", "edge", bottleneck=True, rate="50%", buffer="5ms")
         self.link("edge", "east", delay="5ms", loss="0.01%")
         for i in range(1, n + 1):
