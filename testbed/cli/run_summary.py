@@ -161,7 +161,7 @@ def link(found: Link, *, computed: bool) -> str:
     else:
         when = "drop-tail"
     bands = f", {count(found.bands, 'priority queue')}" if found.bands > 1 else ""
-    follows = f" at most (trace {found.trace.name})" if found.trace else ""
+    follows = f" at most (trace {plain(found.trace.name)})" if found.trace else ""
     return f"{rate_text(found.rate_bps)}{follows}, {size_text(found.buffer_bytes)} buffer, {when}{bands}"
 
 

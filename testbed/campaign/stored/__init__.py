@@ -21,6 +21,7 @@ from testbed.spec import external, systems
 from testbed.traces import collectives
 
 _NODE = re.compile(r"[A-Za-z0-9_.]{1,40}")
+SHORTEST_STEP_NS = 1_000_000  # of a traced rate
 _LINK = re.compile(r"[A-Za-z0-9_.]{1,40}-[A-Za-z0-9_.]{1,40}")
 _FOLDER = re.compile(r"(?!\.)[^/\x00-\x1f\x7f]{1,255}")
 _CONSTANT = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,55}")
@@ -72,6 +73,11 @@ def _wrong(plan: Plan) -> Iterator[str]:
             yield f"link {quoted(link)}"
     if not plan.bottlenecks:
         yield "no bottleneck"
+    for name, shaped in plan.bottlenecks.items():
+        if shaped.trace and not (
+            shaped.trace.every_ns >= SHORTEST_STEP_NS and shaped.trace.rates_bps and min(shaped.trace.rates_bps) > 0
+        ):
+            yield f"the rate_trace of {quoted(name)}"
     for kind in (op.algorithm for job in plan.jobs for op in job.collectives):
         if kind and not registry.is_file_name(kind) and kind not in collectives.names():
             yield f"there is no collective {quoted(kind)}"

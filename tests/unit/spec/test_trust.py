@@ -197,6 +197,8 @@ def every_cc(**fields: Any) -> Callable[[Manifest], None]:
         (lambda plan: plan.update(jobs=[]), "less than two workers"),
         (lambda plan: plan.update(bottlenecks={"$(id)": plan["link"]}), "link"),
         (lambda plan: plan.update(bottlenecks={}), "no bottleneck"),
+        (lambda plan: plan["bottlenecks"]["s1-s2"].update(trace={"name": "x", "every_ns": 1, "rates_bps": [1]}), "the rate_trace of"),
+        (lambda plan: plan["bottlenecks"]["s1-s2"].update(trace={"name": "x", "every_ns": 10**8, "rates_bps": []}), "the rate_trace of"),
         (lambda plan: plan["system"].update(name="a/../../b"), "system"),
         (every_job(hosts=["l1", "../../x"]), "host"),
         (every_job(operations=[{"id": "a", "kind": "all_reduce", "after": [], "algorithm": "..os"}]), "there is no collective"),
