@@ -51,9 +51,10 @@ missing() {
 	python3 -c 'import venv, ensurepip' 2>/dev/null || printf ' python3-venv'
 }
 missing=$(missing "${1-}")
-# A convenience for looking at loaded programs; not every release has it as a package.
+# A convenience for looking at loaded programs (not every release has it as a package), and what tests compare packets with.
 optional=
 command -v bpftool >/dev/null || optional=bpftool
+command -v tshark >/dev/null || optional="$optional tshark"
 
 if [ -n "$missing" ]; then
 	if ! command -v apt-get >/dev/null; then

@@ -56,6 +56,7 @@ WALL_CLOCK_START_NS = 10**18  # of the time of day inside: 9 September 2001
 LOOK_EVERY_S = 0.02
 SEGFAULTED = "exitcode=0x0000000b"  # as its first process ends
 MEMORY_MB, MEMORY_PER_PROCESS_MB = 512, 24
+CAPTURES = "captures"  # folder of what was captured; beside the archive, which the console would bring slowly
 FULL = 0.95  # part of its memory from which on a run that stands still may lack memory
 LESS_MEMORY = "Fewer workers and messages need less memory, and so do rows of rounds in place of each message (--message-log per-round)."
 SECCOMP = (6, 16)  # from here on processes hand over by seccomp, which is faster than ptrace
@@ -206,7 +207,9 @@ class Uml:
                     stopped = replace(visit, answer=visits.while_stopped(process.pid, visit.answer))
                     on_event = stopped.attend(partial(visits.write_answer, folder), on_event)
                 watch = Watch(patience, on_event, virtual=True, used_s=partial(_used_s, process.pid))
-                return _follow(process, folder, watch)
+                archive = _follow(process, folder, watch)
+                captured = {path.name: path.read_bytes() for path in sorted((folder / CAPTURES).iterdir())}
+                return rundir.pack(captured, archive) if captured else archive
             except StoodStillError as error:
                 if _memory_used(process.pid) < FULL * (memory_mb << 20):
                     raise
@@ -264,6 +267,8 @@ def _memory_mb(plan: Plan) -> int:
         LEARNING_MB + LEARNING_PER_PROCESS_MB * len(job.hosts) for job in plan.jobs if job.trains is not None
     )
     usual = MEMORY_MB + MEMORY_PER_PROCESS_MB * hosts
+    if plan.capture is not None:
+        usual += MEMORY_PER_PROCESS_MB + (plan.capture.memory_bytes >> 20)
     rows = sum(map(_rows_an_iteration, plan.jobs)) if plan.messages == "full" else 0
     iterations = max(job.iterations for job in plan.jobs)
     told = rows * (ROW_BYTES * iterations + TOLD_BYTES) >> 20
@@ -349,7 +354,7 @@ def _prepare(folder: Path, image: Path, modules: Path) -> None:
     (folder / "fstab").write_text(FSTAB.format(**mounted))
     (folder / "init").write_text(INIT.format(guest=shlex.join(_guest()), cache=_cache()))
     (folder / "init").chmod(0o755)
-    for name in ("checkout", "python", "modules", "own"):
+    for name in ("checkout", "python", "modules", "own", CAPTURES):
         (folder / name).mkdir()
 
 

@@ -16,6 +16,7 @@ from testbed.core.text import count
 from testbed.core.units import rate_text
 from testbed.linux import setup_steps
 from testbed.linux.features import Features
+from testbed.planning import captures
 
 
 def describe(plan: Plan, features: Features | None) -> Iterator[str]:
@@ -62,6 +63,8 @@ def describe(plan: Plan, features: Features | None) -> Iterator[str]:
         jobs = [str(job.job) for job in plan.jobs if job.iterations == iterations]
         yield f"  {count(iterations, 'iteration')} of job {', '.join(jobs)}"
     yield f"  sampled every {plan.sample_ns / 1e6:g} ms"
+    if plan.capture is not None:
+        yield f"  {captures.described(plan.capture)}"
     after = "" if features is None else "measure the idle round trip again, see that offloads are still off, "
     yield f"  {after}judge, store as {plan.folder}"
 

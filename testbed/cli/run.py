@@ -106,9 +106,12 @@ def run(parsed: argparse.Namespace) -> int:
     @contextlib.contextmanager
     def progress(work: Work) -> Iterator[Observer]:
         from testbed.cli.console import Progress
+        from testbed.planning import captures
 
         if work.kept and not quiet:
             terminal.say(notes, work.describe_kept())
+        if not quiet and (kept := next((run.plan.capture for run in work.todo if run.plan.capture), None)):
+            terminal.say(notes, captures.described(kept))
         if not work.todo:
             yield lambda _plan, _event: None
             return

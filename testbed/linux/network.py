@@ -293,7 +293,7 @@ class Network(Mininet):  # type: ignore[misc]
         end = self.interface(node, device)
         ip = end.node.ip
         index = self._add_between(node, between)
-        ip.tc("add", "ingress", index=end.index)
+        ip.tc("add", "clsact", index=end.index)
         ip.tc(
             "add-filter", "matchall", index=end.index, parent=INGRESS, prio=1, protocol=ETH_P_ALL,
             action={"kind": "mirred", "direction": "egress", "action": "redirect", "ifindex": index},

@@ -36,6 +36,7 @@ from testbed.core.runs.manifest import Crossing, Datagrams, Measured, Period, Sa
 from testbed.core.runs.plan import Plan
 from testbed.core.runs.shell import ShellRequest
 from testbed.linux import features, setup_steps
+from testbed.linux.capture.session import Captures
 from testbed.linux.loading import registry
 from testbed.linux.network import Network, build
 from testbed.linux.participants.timeline import LEAD_S, Emit, Machine, Timeline, explained
@@ -118,6 +119,7 @@ def _run(plan: Plan, machine: Machine, emit: Emit, session: Session | None = Non
         machine = session.open(network, machine)
     emit(events.Phase("jobs"))
     counters = probes.Counting(network, reordered=any(job.routers_spray for job in plan.jobs))
+    captures = Captures(plan, network, machine.captures or folder, machine)
     with Workers(
         network, plan.jobs, lambda job: network.name(job.cc.spec), partial(machine.settle, machine.connect_ns()),
         virtual_time=machine.virtual_time, plan=plan,
@@ -127,7 +129,7 @@ def _run(plan: Plan, machine: Machine, emit: Emit, session: Session | None = Non
         trees = [queue for queue in queues if isinstance(queue, Queues)]
         with explained(plan):
             records, sampling, senders, drift_s, lives, period = _measure(
-                plan, network, workers, crossings, trees, folder, machine, emit, session
+                plan, network, workers, crossings, trees, folder, captures, machine, emit, session
             )
         repairs = probes.repairs(network)
     counted, tcp = counters.since()
@@ -154,6 +156,7 @@ def _run(plan: Plan, machine: Machine, emit: Emit, session: Session | None = Non
         session.typed() if session else (),
     )  # fmt: skip
     (folder / "manifest.json").write_bytes(documents.encode(told))
+    captures.write()
     return tables.archive(folder)
 
 
@@ -165,7 +168,7 @@ def _transports(plan: Plan) -> dict[str, dict[str, str]] | None:
 
 def _measure(
     plan: Plan, network: Network, workers: Workers, crossings: Sequence[Crossing], queues: list[Queues], folder: Path,
-    machine: Machine, emit: Emit, session: Session | None,
+    captures: Captures, machine: Machine, emit: Emit, session: Session | None,
 ) -> tuple[list[Record], Sampling, tuple[SendingTime, ...], float, tuple[rows.Job, ...], Period | None]:  # fmt: skip
     """Run until every job has its iterations; records, the sampler's account, clock drift, when jobs held GPUs, and if it was found to
     repeat itself, how."""
@@ -180,7 +183,14 @@ def _measure(
     if not machine.virtual_time:
         emit(events.Start(start_ns))
     machine.settle(start_ns - int(LEAD_S * 1e9))  # by then everybody waits
-    records = timeline.run(workers, sampler, emit, (lambda: None) if machine.virtual_time else _check_caller)
+
+    def look() -> None:
+        captures.check()
+        if not machine.virtual_time:
+            _check_caller()
+
+    records = timeline.run(workers, sampler, emit, look, captures.hear)
+    captures.stop(start_ns)
     told = observer.stop(sampler, timeline.missed())
     drift_s = (time.time() - time.monotonic()) - clocks
     return records, *told, drift_s, tuple(timeline.lives.rows()), timeline.period

@@ -57,7 +57,7 @@ def main() -> None:
         memory.as_usual()
         gc.enable()
         _room_for_packets()
-        machine = Machine(virtual_time=True, modules=RUN / "modules")
+        machine = Machine(virtual_time=True, modules=RUN / "modules", captures=RUN / "captures")
         if (RUN / "call").exists():
             module, _, function = (RUN / "call").read_text().partition(":")
             run_in_kernel.deliver(getattr(importlib.import_module(module), function)(machine), events)

@@ -26,7 +26,7 @@ from testbed.models import bounds
 from testbed.models.contention import Model
 from testbed.models.frames import payload_share
 from testbed.networks import spraying
-from testbed.planning import jobs, links, names
+from testbed.planning import captures, jobs, links, names
 from testbed.planning.jobs import ALONE_ITERATIONS, Placed, Way
 from testbed.planning.links import Network
 from testbed.planning.profiles import Profile
@@ -228,6 +228,7 @@ def _plan(scenario: Scenario, placed: Placed, system: System, profiles: Mapping[
         servers=placed.servers,
         nics_per_server=spec.nics,
     )
+    plan = msgspec.structs.replace(plan, capture=captures.captured(spec, network.topo, plan))
     _check_marks(plan)
     return plan if _may_repeat(plan, placed.asked) else msgspec.structs.replace(plan, stop_when_periodic=0)
 
@@ -386,7 +387,9 @@ def _alone(plan: Plan, job: JobPlan) -> Plan:
         job, offset_ns=0, leave_ns=None, iterations=min(job.iterations, ALONE_ITERATIONS), grid=None, life=life
     )
     # Nothing happens to links: `isolated_s` is what a job takes on the network as it is at first.
-    return msgspec.structs.replace(plan, alone=job.job, jobs=(lone,), measure_capacity=False, schedule=None, events=())
+    return msgspec.structs.replace(
+        plan, alone=job.job, jobs=(lone,), measure_capacity=False, schedule=None, events=(), capture=None
+    )
 
 
 def _schedule(system: System, placed: Placed, network: Network, profiles: Mapping[int, Profile]) -> flow.Sharing:

@@ -412,6 +412,27 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             folder_name="messages",
         ),
     ] = "per-round"
+    capture: Annotated[
+        tuple[str, ...],
+        field(
+            "links (s1-s2, both directions) and hosts (h1) whose packets are kept, as a pcapng file each",
+            group="measurement",
+            metavar="PLACE",
+        ),
+    ] = ()
+    capture_iterations: Annotated[
+        str | None,
+        field(
+            "iterations of which packets are kept: 3-5, or 7; the numbers are those of iterations.csv",
+            group="measurement",
+            metavar="FIRST-LAST",
+            if_unset="all",
+        ),
+    ] = None
+    snaplen: Annotated[
+        int,
+        field("bytes kept of each captured packet, headers included", group="measurement", low=64, high=65000),
+    ] = 96
     stop_when_periodic: Annotated[
         int,
         field(

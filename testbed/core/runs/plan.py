@@ -294,6 +294,20 @@ class JobPlan(msgspec.Struct, frozen=True):
         return list({op.exchange: op for op in self.collectives if op.inside_ns is None}.values())
 
 
+class Capture(msgspec.Struct, frozen=True):
+    """Packets that a run keeps, in a pcapng file for each place."""
+
+    places: tuple[str, ...]  # links ("s1-s2", both directions) and hosts
+    snaplen: int  # bytes of each packet, from its Ethernet header on
+    ring_packets: int  # that a ring holds
+    drain_ns: int  # between two times that rings are emptied
+    packets: int  # about how many there will be
+    bytes: int  # of all files
+    memory_bytes: int  # of all rings
+    first: int = 0  # iterations of which packets are kept, from the moment that the first worker begins it
+    last: int | None = None  # to the moment that the last one has ended it; None: to the end
+
+
 class Plan(msgspec.Struct, frozen=True):
     """One run."""
 
@@ -331,6 +345,7 @@ class Plan(msgspec.Struct, frozen=True):
     )
     servers: dict[str, int] = {}  # GPUs of each, where jobs hold some; empty: none do, or older
     nics_per_server: int = 1  # each is a host of the topology, with a link of its own
+    capture: Capture | None = None
 
     @property
     def traced(self) -> bool:

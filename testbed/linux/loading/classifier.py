@@ -19,6 +19,7 @@ PROGRAM = Path(ROOT) / "kernel" / "bpf" / "phantom.bpf.c"
 CLSACT, CLSACT_HANDLE, EGRESS = 0xFFFFFFF1, 0xFFFF0000, 0xFFFFFFF3
 TCA_BPF_CLASSID, TCA_BPF_FD, TCA_BPF_NAME, TCA_BPF_FLAGS = 3, 6, 7, 8
 DIRECT_ACTION = 1
+PRIORITY = 2  # among the filters there: a capture (`testbed.linux.capture.mirror`) sees packets before
 ETH_P_ALL = 0x0300  # as on the wire
 
 
@@ -35,7 +36,7 @@ def attach(namespace: int, index: int, name: str, program: bpf.Program) -> None:
     )
     with Socket(namespace) as route:
         route.add(index, Tc("qdisc", "clsact", CLSACT_HANDLE, CLSACT, b""))
-        route.add(index, Tc("filter", "bpf", 0, EGRESS, options, 1 << 16 | ETH_P_ALL))
+        route.add(index, Tc("filter", "bpf", 0, EGRESS, options, PRIORITY << 16 | ETH_P_ALL))
 
 
 def held(namespace: int, index: int, program: bpf.Program, constants: Mapping[str, int]) -> dict[str, Any]:

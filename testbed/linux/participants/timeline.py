@@ -41,6 +41,7 @@ class Machine:
 
     virtual_time: bool = False  # computing takes no time, and nobody can hang up on us
     modules: Path | None = None  # folder of our congestion controls as modules; None: they are eBPF
+    captures: Path | None = None  # folder for packets, which the caller fetches; None: they are among the results
     later_ns: int = 0  # of virtual time: everything comes so much later than usual, for what a shell took
 
     def connect_ns(self) -> int:
@@ -96,8 +97,10 @@ class Timeline:
         """Start the jobs that hold GPUs from the beginning, before it comes."""
         self._let_start(workers, 0)
 
-    def run(self, workers: Workers, sampler: Child, emit: Emit, look: Callable[[], None]) -> list[Record]:
-        """Until every job has its iterations or has left; ``look`` is called now and then."""
+    def run(
+        self, workers: Workers, sampler: Child, emit: Emit, look: Callable[[], None], hear: Callable[[Record], None]
+    ) -> list[Record]:  # fmt: skip
+        """Until every job has its iterations or has left; ``look`` is called now and then, ``hear`` with every record."""
         records: list[Record] = []
         self.missing = {(each.job, each.rank) for each in workers.participants if each.job not in self.leaving}
         while self.missing or self.leaving:
@@ -114,6 +117,7 @@ class Timeline:
                 if record.iteration < self.wanted[worker.job]:
                     records.append(record)
                     emit(Iteration(record.job, record.rank, record.iteration, (record.end - record.start) / 1e9))
+                hear(record)
                 self._count(record, workers)
                 if self.repeating:
                     self.repeating.hear(record)

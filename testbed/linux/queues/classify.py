@@ -11,7 +11,7 @@ from testbed.core.netlink_attributes import attribute, attributes
 from testbed.linux.rtnetlink import Tc, handle
 from testbed.replay.bands import MOST, tos
 
-ETH_P_IP = 0x0800
+ETH_P_IP, ETH_P_ALL = 0x0800, 0x0003
 TCA_U32_CLASSID, TCA_U32_SEL = 1, 5
 TC_U32_TERMINAL = 1
 # struct tc_u32_sel: flags, offshift, nkeys, offmask (big endian), off, offoff, hoff, hmask (big endian)
@@ -62,11 +62,11 @@ def filters(classify: Iterable[Classify], bands: int, major: int) -> Iterator[Tc
             yield u32(handle(major), rule.priority, 0, rule.mask, rule.value, band)
 
 
-def u32(parent: int, priority: int, at: int, mask: int, value: int, then: bytes) -> Tc:
+def u32(parent: int, priority: int, at: int, mask: int, value: int, then: bytes, protocol: int = ETH_P_IP) -> Tc:
     """A filter that compares the word ``at`` an offset of the IP header; ``then``: attributes that say what becomes of the packet."""
     selector = SELECTOR.pack(TC_U32_TERMINAL, 0, 1, bytes(2), 0, 0, 0, bytes(4))
     selector += KEY.pack(mask, value) + PLACE.pack(at, 0)
-    info = priority << 16 | int.from_bytes(ETH_P_IP.to_bytes(2, "big"), "little")
+    info = priority << 16 | int.from_bytes(protocol.to_bytes(2, "big"), "little")
     return Tc("filter", "u32", 0, parent, then + attribute(TCA_U32_SEL, selector), info)
 
 

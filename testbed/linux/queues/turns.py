@@ -9,7 +9,8 @@ from testbed.core.netlink_attributes import attribute, attributes
 from testbed.linux.queues.classify import KEY, PLACE, SELECTOR, TCA_U32_SEL, has_keys, u32
 from testbed.linux.rtnetlink import Tc
 
-INGRESS = 0xFFFF0000
+CLSACT, CLSACT_PARENT = 0xFFFF0000, 0xFFFFFFF1  # what filters of packets that arrive and leave hang on
+INGRESS, EGRESS = 0xFFFFFFF2, 0xFFFFFFF3
 TCA_U32_ACT, TCA_ACT_KIND, TCA_ACT_OPTIONS, TCA_MIRRED_PARMS = 7, 1, 2, 2
 MIRRED = struct.Struct("=IIiiiiI")  # struct tc_mirred: index, capabilities, action, counts, what is done, interface
 STOLEN, INGRESS_REDIRECT = 4, 3
@@ -18,7 +19,7 @@ AT, UPPER = 4, 16  # where in the header the word with the identification is, wh
 
 def messages(bit: int, targets: Sequence[int]) -> Iterator[Tc]:
     """A packet whose number has *i* in the bits from ``bit`` on seems to come from the *i*-th interface."""
-    yield Tc("qdisc", "ingress", INGRESS, INGRESS | 0xFFF1, b"")
+    yield Tc("qdisc", "clsact", CLSACT, CLSACT_PARENT, b"")
     mask = (len(targets) - 1) << UPPER + bit
     for number, index in enumerate(targets):
         does = attribute(TCA_MIRRED_PARMS, MIRRED.pack(0, 0, STOLEN, 0, 0, INGRESS_REDIRECT, index))
