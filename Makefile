@@ -14,7 +14,8 @@ help:
 	@echo "make test-unit   the first tier alone; test-uml, test-netns: the others; test-long: for hours"
 	@echo "make reproduce   every experiment, in a Vagrant VM if one runs and carries them, else in user-mode Linux (ON=host: on this kernel;"
 	@echo "                 ON=ssh:root@server,ssh:root@other: on these), then"
-	@echo "                 figures/ and report.html; goes on where it was stopped (QUICK=1: a quarter of an hour)"
+	@echo "                 figures/ and report.html; goes on where it was stopped (QUICK=1: a quarter of an hour;"
+	@echo "                 PAPER=ltp, FIGURE=tail: those of a paper or a figure alone)"
 	@echo "make agreement   one experiment in virtual time, on this kernel and in the VM, side by side in the report"
 	@echo "make kernel      the user-mode Linux kernel (LINUX_SOURCE=… for a source of your own); make setup does it, too"
 	@echo "make torch       PyTorch, for real training as a job and for recording"
@@ -200,8 +201,11 @@ again = $(MAKE) --no-print-directory
 # Each backend has its folder, and so has QUICK=1 (fewer seeds, coarser grids): what runs here must not replace what ran there.
 backend = $(firstword $(subst :, ,$(ON)))
 RESULTS ?= results$(if $(virtual),,/$(backend))$(if $(QUICK),/quick)
-# Which of them, and what else to say of all: EXPERIMENTS=experiments/cdf-reno.toml ARGS="--seeds 3 --set rate=50mbit"
-EXPERIMENTS ?= experiments/*.toml
+# Which of them, and what else to say of all: FIGURE=cdf-reno, PAPER=ltp (a folder of analysis/), EXPERIMENTS=experiments/cdf-reno.toml,
+# ARGS="--seeds 3 --set rate=50mbit"
+files_of = $(wildcard $(foreach figure,$(1),experiments/$(figure).toml experiments/$(figure).*.toml))
+figures_of = $(subst _,-,$(basename $(notdir $(wildcard analysis/$(1)/*.py))))
+EXPERIMENTS ?= $(if $(FIGURE),$(call files_of,$(FIGURE)),$(if $(PAPER),$(call files_of,$(call figures_of,$(PAPER))),experiments/*.toml))
 PARALLEL ?= $(if $(filter uml,$(ON)),$(shell nproc),1)
 
 # The figure `twin` compares runs under virtual time with the same ones on `flow`; the others need none of these.
@@ -212,6 +216,7 @@ only = $(if $(filter-out experiments/*.toml,$(EXPERIMENTS)),--experiments $(EXPE
 # What is there already is not run again, so that it goes on wherever it was stopped. Runs that failed or are invalid
 # do not keep the report from being written.
 reproduce:
+	@$(if $(strip $(EXPERIMENTS)),,echo "no experiments of figure '$(FIGURE)' or paper '$(PAPER)'. Papers: $(notdir $(patsubst %/,%,$(wildcard analysis/*/)))" >&2; exit 2)
 	@$(MAKE) --no-print-directory $(if $(measured),reproduce-measured,reproduce-there)
 
 # Experiments that need more than the VM carries run in virtual time: in the VM if its kernel for that is built, else here.

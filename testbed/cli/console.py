@@ -190,7 +190,7 @@ class Count:
 
     def __enter__(self) -> Count:
         self.progress.start()
-        if self.heartbeat.thread is not None and self.total:
+        if self.total and not self.quiet:
             self._say(f"{count(self.total, 'run')} to do, about {duration(self.left_s)}")
         self.heartbeat.__enter__()
         return self

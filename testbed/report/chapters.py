@@ -70,8 +70,8 @@ class Chapter(msgspec.Struct, frozen=True):
 
     @property
     def images(self) -> list[str]:
-        """Where its images are from the report's place."""
-        return [unquote(link.href) for link in self.files if link.text.endswith(".png")]
+        """Links to its images, from the report's place; the first stands in the report itself, the others in the appendix."""
+        return [link.href for link in self.files if link.text.endswith(".png")]
 
 
 def make_chapter(section: Section, results: Path, here: Path) -> Chapter:

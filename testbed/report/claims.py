@@ -15,7 +15,7 @@ import msgspec
 
 from testbed.core.errors import RequestError
 
-FILE = "claims.toml"
+FILE, THREATS = "claims.toml", "threats.toml"
 OURS = "ours"
 PAPERS = {
     "MLTCP": "MLTCP: Congestion Control for DNN Training (arXiv 2402.09589; HotNets 2024)",
@@ -80,6 +80,9 @@ class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     needs: int = FEWEST_SEEDS  # seeds, or drawn lists of jobs
     iterations: int = 0  # that a 99th percentile needs
     open: str = ""  # why these runs cannot decide it, whatever they show
+    speed: bool | None = (
+        None  # the number compares speeds, so that beyond 1 is slower; None: if it is a ratio of two groups of rows
+    )
     control: str = ""  # an experiment in which it must fail, or what else does
     beside: str = ""  # id of the same claim of another arm, which stands next to it
     headline: int = 0  # its place on the report's first screen; 0: none
@@ -106,31 +109,46 @@ class Sentence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     but: str = ""
 
 
+class Threat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a reader may object to, of which kind it is (a heading), and what was done about it."""
+
+    about: str
+    says: str
+    done: str
+
+
 class Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A ``claims.toml``."""
+    """A ``claims.toml``, with the ``threats.toml`` beside it."""
 
     claim: tuple[Claim, ...] = ()
     sentence: tuple[Sentence, ...] = ()
-    threat: tuple[str, ...] = ()  # to the validity of all of it
+    threat: tuple[Threat, ...] = ()
 
 
 @cache
 def read(folder: Path) -> Content:
-    """The claims of a folder of figures; raises `RequestError` for a file that is none."""
-    path = folder / FILE
+    """The claims and threats of a folder of figures; raises `RequestError` for a file that is none."""
+    return together(_read(folder / FILE), _read(folder / THREATS))
+
+
+def _read(path: Path) -> Content:
     if not path.is_file():
         return Content()
     try:
         return msgspec.toml.decode(path.read_bytes(), type=Content)
     except msgspec.MsgspecError as error:
-        raise RequestError(f"{path}: {error}. Compare it with the claims of a built-in figure.") from error
+        raise RequestError(f"{path}: {error}. Compare it with the file of a built-in figure.") from error
 
 
 def of_figures(files: Iterable[str | None]) -> Content:
-    """All claims and sentences beside these files of figures, each folder once."""
+    """All claims, sentences and threats beside these files of figures, each folder once."""
     folders = dict.fromkeys(Path(file).parent for file in files if file is not None)
-    found = [read(folder) for folder in folders]
+    return together(*map(read, folders))
+
+
+def together(*content: Content) -> Content:
+    """All of them, in order."""
     return Content(
-        tuple(claim for one in found for claim in one.claim), tuple(sentence for one in found for sentence in one.sentence),
-        tuple(threat for one in found for threat in one.threat),
+        tuple(claim for one in content for claim in one.claim), tuple(sentence for one in content for sentence in one.sentence),
+        tuple(threat for one in content for threat in one.threat),
     )  # fmt: skip

@@ -1,9 +1,8 @@
-"""The report: headlines, every claim with its verdict, every figure with its text, and what made them; one HTML file, and Markdown.
+"""The report: headlines, what holds of each paper, every figure with its text, threats to validity, and what made it all.
 
-``mltcp report RESULTS --out report.html`` draws the figures and writes ``report.html``, ``report.md`` and
-``claims.csv``.
-The HTML holds its images and needs no network; links lead to the run directories, relative to it. A pure function of
-files: the same results give the same bytes.
+``mltcp report RESULTS --out report.html`` draws the figures and writes ``report.html``, ``report.md``, ``appendix.html`` (every
+claim with criterion and control, every run, every further image) and ``claims.csv``. ``report.html`` holds its images and needs
+no network; links lead to files relative to it. A pure function of files: the same results give the same bytes.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ import io
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Sequence
-from math import isinf
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import jinja2
 import pandas as pd
@@ -24,10 +23,10 @@ from PIL import Image
 from testbed.core import folders, text
 from testbed.core.environment import ROOT
 from testbed.core.runs import determinism_log
-from testbed.report import chapters, drawing, sections, style, verdicts
+from testbed.report import chapters, drawing, pages, sections, style, verdicts
 from testbed.report import figures as figures_of
 from testbed.report.chapters import Chapter
-from testbed.report.claims import PAPERS, Content
+from testbed.report.claims import Content
 from testbed.report.grading import MARKS, VERDICTS, Graded
 
 WIDEST, HIGHEST, COLOURS = 860, 2800, 64  # of an image in the page
@@ -38,7 +37,7 @@ def write(
     results: Path, figures: Path, out: Path, *, keep: bool = False, only: Collection[str] | None = None,
     drawn: Callable[[], None] = lambda: None,
 ) -> tuple[list[Chapter], list[Graded]]:  # fmt: skip
-    """Draw every figure to ``figures`` and write ``out`` (HTML), the same as ``.md``, and ``claims.csv``; what they say.
+    """Draw every figure to ``figures`` and write ``out`` (HTML), the same as ``.md``, the appendix and ``claims.csv``; what they say.
 
     ``keep``: a figure that ``results`` holds nothing for stays as the last report that was written with these ``figures``
     had it. ``only``: the report is of these figures; nothing is said or changed of the others. ``drawn`` is called after each
@@ -53,7 +52,7 @@ def write(
 
 
 def render(found: Sequence[Chapter], results: Path, out: Path, *, limited: bool = False) -> list[Graded]:
-    """Grade all claims and write ``out``, the same as ``.md``, and ``claims.csv``. ``limited``: only the claims of these figures."""
+    """Grade all claims; write ``out``, the same as ``.md``, the appendix and ``claims.csv``. ``limited``: only the claims of these figures."""
     content = figures_of.claims()
     by_id = {chapter.id: chapter for chapter in found}
     claimed = [claim for claim in content.claim if not limited or claim.figure in by_id]
@@ -62,11 +61,21 @@ def render(found: Sequence[Chapter], results: Path, out: Path, *, limited: bool 
         loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=jinja2.select_autoescape(["html.j2"], default=False),
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
-    environment.filters.update(md=markdown, finding=finding, spread=spread, told=told)
-    environment.filters["image"] = lambda href: base64.b64encode(_small(out.parent / href)).decode()
-    environment.filters["alt"] = lambda href: style.description(out.parent / href)
-    context = _context(found, graded, content, results) | {"wrong": wrong}
-    for path, template in ((out, "report.html.j2"), (out.with_suffix(".md"), "report.md.j2")):
+    environment.filters.update(
+        md=markdown,
+        finding=pages.finding,
+        spread=pages.spread,
+        measured=pages.measured,
+        told=pages.told,
+        other_arm=pages.other_arm,
+    )
+    environment.filters.update(number=pages.number, spread_of=pages.spread_of, value=pages.value)
+    environment.filters["image"] = lambda href: base64.b64encode(_small(out.parent / unquote(href))).decode()
+    environment.filters["alt"] = lambda href: style.description(out.parent / unquote(href))
+    context = _context(found, graded, content, results) | {"wrong": wrong, "report": out.name}
+    for path, template in (
+        (out, "report.html.j2"), (out.with_suffix(".md"), "report.md.j2"), (out.with_name("appendix.html"), "appendix.html.j2"),
+    ):  # fmt: skip
         folders.put(path, environment.get_template(template).render(context).encode())
     drawing.write_table(verdicts.table(graded), out.with_name("claims.csv"))
     return graded
@@ -93,11 +102,9 @@ def _context(found: Sequence[Chapter], graded: Sequence[Graded], content: Conten
     return {
         "verdicts": VERDICTS,
         "marks": MARKS,
-        "titles": PAPERS,
         "headlines": sorted((one for one in graded if one.claim.headline), key=lambda one: one.claim.headline),
-        "papers": [(paper, verdicts.counts(mine), mine) for paper, mine in verdicts.by_paper(graded).items()],
-        "abstracts": defaultdict(dict, verdicts.judged(content, graded)),
-        "threats": content.threat,
+        "pages": pages.pages(found, graded, content),
+        "threats": {about: [one for one in content.threat if one.about == about] for about in dict.fromkeys(one.about for one in content.threat)},
         "by_figure": by_figure,
         "agrees": defaultdict(str) if kept is None else defaultdict(str, {one.claim.id: verdicts.agreement(one, kept) for one in graded if one.claim.figure in quick}),
         "chapters": shown,
@@ -145,56 +152,3 @@ def markdown(said: object) -> str:
     """Text from results for ``report.md``: in one line, and neither HTML nor Markdown."""
     escaped = text.plain(said).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\`\[\]|])", r"\\\1", escaped)
-
-
-def finding(one: Graded) -> str:
-    """A claim's number with the claimed one: ``1.48 × shorter mean, steady state (8 jobs, 50 Gbit/s); claimed: 2``."""
-    case, claim = one.case, one.claim
-    if case is None:
-        return "–"
-    name = f" ({case.name})" if case.name else ""
-    beside = f"; arm {one.beside.claim.arm}: {_value(one.beside)}" if one.beside is not None and one.beside.case else ""
-    return (
-        f"{_value(one)} {claim.unit}{name}"
-        + (f"; claimed: {claim.bound}" if claim.claimed is not None else "")
-        + beside
-    )
-
-
-def _value(one: Graded) -> str:
-    assert one.case is not None
-    return f"{100 * one.case.value:.0f} %" if one.claim.measure.average == "every" else number(one.case.value)
-
-
-def spread(one: Graded) -> str:
-    """The interval of a claim's number, as its number is; empty without one, and of what was counted once."""
-    case = one.case
-    if case is None or case.low is None or case.high is None or not case.seeds:
-        return ""
-    if one.claim.measure.average == "every":
-        return f"{100 * case.low:.0f} to {100 * case.high:.0f} %"
-    return interval((case.low, case.high))
-
-
-def told(one: Graded) -> str:
-    """In how many cases it holds, and why it is undecided."""
-    if one.case is None:
-        return ""
-    of = f"holds in {one.holds} of {one.cases} cases" if one.cases > 1 and one.claim.kind != "magnitude" else ""
-    alike = f"{one.independent} of {one.cases} cases are independent" if one.independent < one.cases else ""
-    return "; ".join(filter(None, (of, alike, one.why and f"undecided: {one.why}")))
-
-
-def number(value: float | None) -> str:
-    """A measured number with three digits (a whole one without a point); infinity is an iteration that never came."""
-    if value is None:
-        return "–"
-    if isinf(value):
-        return "never"
-    return (f"{value:g}" if value == round(value) else f"{value:#.3g}".rstrip(".")).replace("-", "−")
-
-
-def interval(ends: tuple[float, float]) -> str:
-    """An interval as text; one whose ends are the same in three digits has no spread worth two numbers."""
-    low, high = map(number, ends)
-    return f"{low}, no spread" if low == high else f"{low} to {high}"

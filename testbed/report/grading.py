@@ -66,6 +66,7 @@ class Graded:
     control: Graded | None = None  # the same, of MLTCP with F = 1
     beside: Graded | None = None  # the same of another arm
     learning: Case | None = None  # the case that stands for it, with the iterations in which MLTCP still learns
+    slower: tuple[Case, ...] = ()  # cases that are surely slower than what they are compared with
 
     @property
     def held_against(self) -> str:
@@ -123,7 +124,37 @@ def grade(
     elif verdict in ("reproduced", "partly") and against and against.verdict in ("reproduced", "partly"):
         verdict, why = "undecided", "MLTCP with F = 1 does so, too"
     found = next((one for one in learning if one.name == case.name), None)
-    return Graded(claim, verdict, case, len(cases), independent, holds, why, against, learning=found)
+    return Graded(
+        claim, verdict, case, len(cases), independent, holds, why, against, learning=found, slower=slower(claim, cases)
+    )
+
+
+def slower(claim: Claim, cases: Sequence[Case]) -> tuple[Case, ...]:
+    """The cases whose whole interval lies on the slow side of 1, beyond what counts as alike; slowest first.
+
+    Only of claims that compare speeds. The slow side is the one that the claim does not ask for.
+    """
+    sign = _faster(claim)
+    found = [
+        case
+        for case in cases
+        if case.low is not None
+        and case.high is not None
+        and (case.high < 1 - ALIKE if sign > 0 else case.low > 1 + ALIKE)
+    ]
+    return tuple(sorted(found, key=lambda case: sign * case.value)) if sign else ()
+
+
+def _faster(claim: Claim) -> int:
+    """1: a larger number is faster; -1: a smaller one; 0: the number compares no speeds."""
+    compares = bool(claim.measure.numerator) if claim.speed is None else claim.speed
+    asks_more, asks_less = (
+        any(bound is not None for bound in bounds)
+        for bounds in ((claim.above, claim.at_least), (claim.below, claim.at_most))
+    )
+    if not compares or (asks_more == asks_less and claim.claimed is None):
+        return 0
+    return 1 if asks_more or (claim.claimed or 0) > 1 else -1
 
 
 def _is_enough(claim: Claim, case: Case) -> bool:

@@ -166,3 +166,21 @@ def test_what_its_control_does_as_well_is_undecided() -> None:
 def test_the_learning_phase_stands_next_to_the_steady_state() -> None:
     found = grade(claim("bound", above=1.0), [case(1.1, 1.2, 1.3)], learning=[case(1.0, 1.1, 1.2)])
     assert "learning included: 1.1 (1 to 1.2)" in found.criterion
+
+
+@pytest.mark.parametrize(
+    ("asked", "cases", "slower"),
+    [
+        (claim("universal", above=1.0, ratio=True), [case(0.90, 0.95, 0.97), case(0.70, 0.80, 0.90), case(1.1, 1.2, 1.3)], [0.80, 0.95]),
+        (claim("universal", at_most=1.02, ratio=True), [case(1.03, 1.1, 1.2), case(0.8, 0.9, 0.95)], [1.1]),
+        (claim("magnitude", claimed=2.0, ratio=True), [case(0.95, 0.99, 1.05), case(0.8, 0.9, 0.97)], [0.9]),
+        (claim("magnitude", claimed=0.5, ratio=True), [case(1.3, 1.4, 1.5)], [1.4]),
+        (claim("magnitude", claimed=2.0), [case(0.8, 0.9, 0.97)], []),  # compares no two systems
+        (claim("magnitude", claimed=2.0, speed=True), [case(0.8, 0.9, 0.97)], [0.9]),
+        (claim("magnitude", claimed=2.0, ratio=True, speed=False), [case(0.8, 0.9, 0.97)], []),
+        (claim("bound", at_least=0.9, at_most=1.1, ratio=True), [case(0.8, 0.85, 0.88)], []),  # neither side is the slow one
+        (claim("universal", above=1.0, ratio=True), [Case("", 0.8, None, None, 1)], []),  # one seed
+    ],
+)  # fmt: skip
+def test_every_case_that_is_surely_slower_is_found(asked: Claim, cases: list[Case], slower: list[float]) -> None:
+    assert [one.value for one in grade(asked, cases).slower] == slower

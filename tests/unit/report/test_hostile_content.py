@@ -15,7 +15,7 @@ import pytest
 
 from testbed.cli import main, run, sweep
 from testbed.core.runs.load import TABLES, load_experiment
-from testbed.report import agreement, document, drawing, figures, rerun_command, sections, style
+from testbed.report import agreement, drawing, figures, pages, rerun_command, sections, style
 from tests.support import synthetic
 
 EVIL = "\x1b]0;owned\x07<script>alert(1)</script>|```[/nope]$\\frac{$"
@@ -42,10 +42,10 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_report_of_foreign_results(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["report", str(results), "--out", str(tmp_path / "report.html"), "--figures", str(tmp_path)])
     said = capsys.readouterr()
-    page, text = ((tmp_path / name).read_text() for name in ("report.html", "report.md"))
+    page, text, appendix = ((tmp_path / name).read_text() for name in ("report.html", "report.md", "appendix.html"))
     assert "\x1b" not in said.out + said.err + text
-    assert "<script>" not in page + text
-    assert "cmd:" not in page + text and rerun_command.NOT_OFFERED in text
+    assert "<script>" not in page + text + appendix
+    assert "cmd:" not in page + text + appendix and rerun_command.NOT_OFFERED in appendix
     assert all(len(line) < 10 for line in text.splitlines() if "```" in line and "\\`" not in line)  # fences of our own
     assert (tmp_path / "interleaving.png").is_file()  # a dollar sign begins no formula
 
@@ -164,5 +164,5 @@ def test_everything_that_differs_is_named(results: Path) -> None:
 
 
 def test_an_interval_without_width_is_no_two_numbers() -> None:
-    assert document.interval((0.00085, 0.00085)) == "0.000850, no spread"
-    assert document.interval((1.02, 1.1)) == "1.02 to 1.10"
+    assert pages.interval((0.00085, 0.00085)) == "0.000850, no spread"
+    assert pages.interval((1.02, 1.1)) == "1.02 to 1.10"

@@ -100,20 +100,52 @@ class Tags(HTMLParser):
         ]
 
 
-def test_the_report_stands_by_itself(reported: Path) -> None:
-    page = Tags()
-    page.feed(reported.read_text())
-    anchors = {value for _, name, value in page.found if name == "id"}
-    for tag, name, value in page.found:
-        if name == "id" or value.startswith("data:"):
-            continue
-        assert tag == "a", (tag, value)  # nothing is loaded
-        if value.startswith("#"):
-            assert value[1:] in anchors, value
-        else:
-            assert (reported.parent / unquote(value)).exists(), value
-    assert not re.search(r"@import|url\(|<script|https?://", reported.read_text())
+def test_the_report_stands_by_itself_and_its_links_lead_somewhere(reported: Path) -> None:
+    """The appendix, too, but for its images, which lie beside it."""
+    found = {name: Tags() for name in ("report.html", "appendix.html")}
+    for name, page in found.items():
+        page.feed((reported.parent / name).read_text())
+    anchors = {name: {value for _, what, value in page.found if what == "id"} for name, page in found.items()}
+    for where, page in found.items():
+        for tag, name, value in page.found:
+            if name == "id" or value.startswith("data:"):
+                continue
+            assert tag == "a" or (tag, where) == ("img", "appendix.html"), (tag, value)  # nothing else is loaded
+            place, _, anchor = value.partition("#")
+            assert not place or (reported.parent / unquote(place)).exists(), value
+            assert not anchor or anchor in anchors[place or where], value
+        assert not re.search(r"@import|url\(|<script|https?://", (reported.parent / where).read_text())
     assert reported.with_suffix(".md").read_text().startswith("# The papers' claims")
+
+
+def test_every_claim_stands_in_the_appendix_and_in_claims_csv(reported: Path) -> None:
+    ids = {claim.id for claim in figures.claims().claim}
+    appendix = (reported.parent / "appendix.html").read_text()
+    assert (
+        ids
+        == set(re.findall(r'<tr id="claim-([\w-]+)">', appendix))
+        == set(pd.read_csv(reported.parent / "claims.csv")["id"])
+    )
+
+
+def test_each_figure_stands_once_with_the_paper_that_it_judges(reported: Path) -> None:
+    page = reported.read_text()
+    parts = dict(re.findall(r'<section id="paper-([\w-]+)">(.*?)</section>', page, re.DOTALL))
+    shown = {id: [paper for paper, part in parts.items() if f'<article id="{id}">' in part] for id in IDS}
+    assert shown == {id: ["MLTCP"] for id in IDS}
+    assert all(f"make reproduce FIGURE={id}</code>" in parts["MLTCP"] for id in IDS)
+
+
+def test_every_threat_is_told(reported: Path) -> None:
+    told = reported.with_suffix(".md").read_text()
+    threats = figures.claims().threat
+    assert len(threats) >= 30 and all(f"- {one.says} {one.done}\n" in told for one in threats)
+
+
+def test_the_kept_report_can_be_read_in_one_sitting() -> None:
+    kept = ROOT / "docs" / "report"
+    assert len((kept / "report.md").read_text().split()) <= 8000
+    assert (kept / "report.html").stat().st_size <= 3_000_000
 
 
 def test_headlines_come_first_and_papers_and_our_own_are_counted_apart(reported: Path) -> None:
@@ -146,7 +178,7 @@ def test_a_figure_without_results_stays_if_asked_to(results: Path, reported: Pat
     assert main([*asked, "--keep"]) == 0
     before, after = (pd.read_csv(folder / "claims.csv") for folder in (reported.parent, out.parent))
     assert before.equals(after)
-    figure = '<section id="{}">(.*?)</section>'
+    figure = '<article id="{}">(.*?)</article>'
     was, now = reported.read_text(), out.read_text()
     for id in set(IDS) - {"descent"}:
         assert re.findall(figure.format(id), was, re.DOTALL) == re.findall(figure.format(id), now, re.DOTALL) != []
@@ -159,6 +191,8 @@ def test_a_figure_without_results_stays_if_asked_to(results: Path, reported: Pat
 
 @pytest.mark.skipif(BROWSER is None, reason="no chromium here: make browser")
 def test_a_browser_has_nothing_to_say_of_the_report(reported: Path, tmp_path: Path) -> None:
+    appendix = re.sub("<img [^>]*>", "", (reported.parent / "appendix.html").read_text())
+    assert looked_at(appendix, tmp_path) == ([PHONE, PHONE], [])
     page = reported.read_text()
     assert looked_at(page, tmp_path) == ([PHONE, PHONE], [])
     spoilt = page + '<img src="https://example.org/a.png"><hr style="width: 900px">'
@@ -201,7 +235,7 @@ def test_what_cannot_be_used_is_named_and_the_rest_is_drawn(
         main(["report", str(copy), "--out", str(tmp_path / "report.html"), "--figures", str(tmp_path / "figures")]) == 1
     )
     said = capsys.readouterr().err
-    page = (tmp_path / "report.html").read_text()
+    page = (tmp_path / "appendix.html").read_text()
     for what, path in spoilt.items():
         lines = [line for line in said.splitlines() if str(path) in line]
         assert len(lines) == 1 and what in lines[0], (what, lines)
@@ -212,8 +246,10 @@ def test_what_cannot_be_used_is_named_and_the_rest_is_drawn(
 
 
 def test_no_results_say_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", str(tmp_path), "--out", str(tmp_path / "report.html")]) == 1
+    asked = ["report", str(tmp_path), "--out", str(tmp_path / "report.html"), "--figures", str(tmp_path / "figures")]
+    assert main(asked) == 1
     assert "make reproduce" in capsys.readouterr().err
+    assert main([*asked, "--keep"]) == 0  # of what is kept: here, nothing
 
 
 def test_the_command_is_the_one_that_made_the_runs(results: Path, tmp_path: Path) -> None:

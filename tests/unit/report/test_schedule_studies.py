@@ -108,11 +108,11 @@ def test_a_report_of_schedules(tmp_path: Path) -> None:
     invented("sjf-lambda", AS_PUBLISHED["sjf-lambda"], tmp_path / "results")
     _, found = document.write(tmp_path / "results", tmp_path / "figures", tmp_path / "report.html")
     one = next(one for one in found if one.claim.figure == "sjf-lambda")
-    text = (tmp_path / "report.md").read_text()
-    assert "mltcp sweep experiments/sjf-lambda.toml --out" in text
-    assert "36 schedules" in text and one.claim.sentence in text
-    html = (tmp_path / "report.html").read_text()
-    assert 'href="#sjf-lambda"' in html and "sjf-lambda.csv" in html
+    assert "`FIGURE=sjf-lambda`" in (tmp_path / "report.md").read_text()
+    assert 'href="#sjf-lambda"' in (tmp_path / "report.html").read_text()
+    appendix = (tmp_path / "appendix.html").read_text()
+    assert "36 schedules" in appendix and one.claim.sentence.replace("'", "&#39;") in appendix
+    assert "mltcp sweep experiments/sjf-lambda.toml --out" in appendix and "sjf-lambda.csv" in appendix
     claims = pd.read_csv(tmp_path / "claims.csv")
     assert set(claims[claims["figure"] == "sjf-lambda"]["paper"]) == {"SJF-BCO", "ours"}
 
