@@ -1,8 +1,8 @@
-"""How far `--on flow` is from `--on uml`, mix by mix (benchmarks/flow_mixes/mixes.toml; docs/twin.md).
+"""How far `--on flow` is from `--on uml`, mix by mix (benchmarks/flow_mixes/mixes.toml; docs/explanation/flow-simulator.md).
 
 ``python -m benchmarks.flow_validation --emulate`` runs what benchmarks/flow_mixes/measured.csv lacks under virtual time, one run after
 the other, and adds its rows; it can be interrupted and goes on where it ended. Without ``--emulate`` the flow simulator computes every
-mix that was measured, and benchmarks/flow_mixes/errors.csv is written anew. ``--markdown`` prints that file as docs/twin.md has it.
+mix that was measured, and benchmarks/flow_mixes/errors.csv is written anew. ``--markdown`` prints the table of docs/explanation/flow-simulator.md.
 """
 
 from __future__ import annotations
@@ -166,15 +166,10 @@ def judge() -> None:
 
 
 def markdown() -> str:
-    """Every mix, those inside the range first, the largest error last; and what they are together."""
+    """How large the errors are, inside the validated range and outside."""
     with ERRORS.open(newline="") as file:
-        table = sorted(csv.DictReader(file), key=lambda row: (row["outside"], _off(row)))
-    lines = ["| mix | set | outside of | gain on `uml` | gain on `flow` | off |", "|---|---|---|---|---|---|"]
-    for row in table:
-        off = f"{100 * float(row['error']):+.1f} %".replace("-", "−")
-        outside = row["outside"].replace("_", " ")
-        lines.append(f"| {row['mix']} | {row['set']} | {outside} | {row['gain_uml']} | {row['gain_flow']} | {off} |")
-    lines += ["", "| mixes | number | mean | median | 90th percentile | largest |", "|---|---|---|---|---|---|"]
+        table = list(csv.DictReader(file))
+    lines = ["| mixes | number | mean | median | 90th percentile | largest |", "|---|---|---|---|---|---|"]
     inside = [row for row in table if not row["outside"]]
     for name, rows in (
         ("inside the range", inside),

@@ -1,4 +1,4 @@
-"""MLTCP testbed: run experiments (`run`, `sweep`), read their results (`load`); see docs/api.md.
+"""MLTCP testbed: run experiments (`run`, `sweep`), read their results (`load`); see docs/reference/api.md.
 
 Names are loaded when they are first used: workers inside emulated hosts import this package, too.
 """

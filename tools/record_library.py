@@ -192,7 +192,7 @@ def scaled(recorded: Trace, job: Recipe) -> Trace:
 
 
 def describe(trace: Trace) -> str:
-    """The trace's duty with two workers at its native rate, as `docs/traces.md` has it."""
+    """The trace's duty with two workers at its native rate, as `docs/reference/trace-format.md` has it."""
     wire_s = trace.bytes_per_iteration * 8 / NATIVE_RATE
     step_s = critical_path_s(trace, lambda op: (op.bytes or 0) * 8 / NATIVE_RATE)
     buckets = sum(op.bytes is not None for op in trace.operations)

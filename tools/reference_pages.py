@@ -28,7 +28,7 @@ This page lists the conditions that decide a run's verdict. `verdict.json` has o
 - The verdict is that of the worst invariant: `valid`, `suspect` or `invalid`.
 - An invariant that cannot be evaluated is listed with the reason. It never counts as passed.
 - With `--on uml`, computing takes no virtual time. I2, I7 and I12 then hold by construction.
-- [Fidelity](../fidelity.md) explains disturbances, and when I3, I4 and I11 do not apply.
+- [Statistics and verdicts](../explanation/statistics.md) explains disturbances, and when I3, I4 and I11 do not apply.
 
 ## Limits
 

@@ -1,6 +1,6 @@
 """Tables of the documentation, made anew: ``python tools/tables.py lines|traces``, ``… demo RESULTS/NAME…``.
 
-``lines``: what MLTCP adds to each base (README.md). ``traces``: the library (docs/traces.md). ``demo``: what ``make demo`` measured (README.md).
+``lines``: what MLTCP adds to each base (docs/reference/congestion-controls.md). ``traces``: the library (docs/reference/trace-format.md). ``demo``: what ``make demo`` measured (README.md).
 """
 
 from __future__ import annotations

@@ -173,7 +173,7 @@ def _check_struct_ops(cc: CongestionControl, release: str) -> None:
         if version < _LINUX_STRUCT_OPS_LINKS
         else f"{release} tells no types of its own (CONFIG_DEBUG_INFO_BTF)"
     )
-    module = f", or its module (docs/congestion-controls.md), loaded by `modprobe tcp_{cc.name}`"
+    module = f", or its module (docs/reference/congestion-controls.md), loaded by `modprobe tcp_{cc.name}`"
     raise MachineError(
         f"{cc.name} needs Linux 6.4 or newer with BTF on `host` (eBPF struct_ops links)"
         + (module if cc.source is None else "")

@@ -200,7 +200,7 @@ class Watch:
             f"virtual time stood still for {self._still_limit_s():g} s of wall time, which ended the run ({self.last}){who}. Under "
             "virtual time the clock stands still while anything computes: a process in there spins and stops it for ever. Look for an "
             "endless loop in what is yours (a topology, a congestion control); who computes for real has to announce it "
-            "(docs/virtual-time.md)."
+            "(docs/explanation/virtual-time.md)."
         )
 
     def _one_stands_still(self, job: int) -> None:

@@ -1,4 +1,4 @@
-"""One experiment in numbers: ``summary.json`` (see docs/results.md)."""
+"""One experiment in numbers: ``summary.json`` (see docs/reference/file-formats.md)."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A loaded one is held by a name in the bpf file system (``/sys/fs/bpf/mltcp/NAME``), not by
 a process: it stays until ``unload`` or a reboot. Only root can enter that folder. Connections that use it keep it until
-they close. docs/congestion-controls.md shows it in use for one destination prefix, for
+they close. docs/reference/congestion-controls.md shows it in use for one destination prefix, for
 one cgroup, and at boot.
 """
 

@@ -103,7 +103,7 @@ def _trials() -> tuple[_Trial, ...]:
         _Trial("congestion controls of this kernel", _kernels_own, "`modprobe tcp_NAME`, or --on uml"),
         _Trial("a small run on this machine's clock", _host, "--on uml", "host", root=True),
         _Trial("a small run as flows", _flow, "`make setup`, which installs NumPy and SciPy", "flow"),
-        _Trial("a small run in user-mode Linux", _uml, "docs/virtual-time.md", "uml"),
+        _Trial("a small run in user-mode Linux", _uml, "docs/explanation/virtual-time.md", "uml"),
     )  # fmt: skip
 
 

@@ -186,7 +186,7 @@ def _hosts(plan: Plan) -> str:
 
 
 def presets(todo: Sequence[Plan]) -> list[Line]:
-    """One line for each preset that congestion controls of these runs took (docs/congestion-controls.md)."""
+    """One line for each preset that congestion controls of these runs took (docs/reference/congestion-controls.md)."""
     taken = {(str(cc.preset), cc.name) for plan in todo for job in plan.jobs if (cc := job.cc).preset and cc.is_mltcp}
     return [
         ("Preset", f"{preset} ({', '.join(sorted(name for one, name in taken if one == preset))})")

@@ -124,7 +124,7 @@ def read(part: Part, preset: str = "paper") -> CongestionControl:
         hint = did_you_mean(
             name, families(), f"The testbed brings {', '.join(names())}; of the "
             f"kernel's own it knows {', '.join(sorted(families().keys() - set(names())))}; one of your own is named by its "
-            "file: ./mine.bpf.c (host) or ./tcp_mine.c (uml). Schedulers, such as cassini, are in docs/baselines.md.",
+            "file: ./mine.bpf.c (host) or ./tcp_mine.c (uml). Schedulers, such as cassini, are in docs/reference/schedulers.md.",
         )  # fmt: skip
         raise RequestError(f"there is no congestion control {quoted(name)}. {hint}")
     chosen, constants = _constants(name, part, preset)

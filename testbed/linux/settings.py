@@ -162,7 +162,7 @@ def packet_spraying(node: str, ports: tuple[str, ...], bit: int, ways: Iterable[
 
 
 def offloads_off(node: str, device: str) -> Setting:
-    """TSO, GSO and GRO off: one packet is one frame (docs/fidelity.md)."""
+    """TSO, GSO and GRO off: one packet is one frame (docs/explanation/statistics.md)."""
     return Setting(
         device, "offloads", dict.fromkeys(OFFLOADS, False), "TSO, GSO and GRO off",
         lambda kernel: kernel.set_offloads(node, device, on=False),

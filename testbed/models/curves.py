@@ -33,7 +33,7 @@ _CURVES: dict[str, Callable[[np.ndarray, float, float], np.ndarray]] = {
 
 @dataclass(frozen=True)
 class Curve:
-    """F of the kernel (docs/congestion-controls.md): a shape between I and S + I."""
+    """F of the kernel (docs/reference/congestion-controls.md): a shape between I and S + I."""
 
     name: str = "linear"
     slope: float = SLOPE

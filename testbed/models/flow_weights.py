@@ -1,7 +1,7 @@
 """How a congestion control shares a link, as the flow-level twin has it: weights that go as F^p, and what chance adds.
 
 The numbers were fitted to runs of the real stack (experiments/twin/twin-fit.toml), not to those that the twin is judged by
-(experiments/twin.toml; docs/twin.md).
+(experiments/twin.toml; docs/explanation/flow-simulator.md).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from testbed.models.frames import payload_share
 from testbed.models.weight_function import Force
 
 STEPS = 16  # of F over an iteration's bytes
-MLTCP_ACTIVE_FROM = 2  # iterations until a flow knows r (docs/congestion-controls.md)
+MLTCP_ACTIVE_FROM = 2  # iterations until a flow knows r (docs/reference/congestion-controls.md)
 MOST_SPREAD = 0.5
 BAND = 1e6  # of strict priority: by how much a band outweighs the one below
 # Frames of marking threshold for each flow on a link: up to the first, windows are at their minimum of two segments, and shares are equal

@@ -1,4 +1,4 @@
-"""Where the flow simulator was held against virtual time, and how far off its gains were there (benchmarks/flow_validation.py; docs/twin.md).
+"""Where the flow simulator was held against virtual time, and how far off its gains were there (benchmarks/flow_validation.py; docs/explanation/flow-simulator.md).
 
 The gain is the time of an iteration under Reno ÷ that under MLTCP-Reno, in the mean over jobs. `BOUNDS` is the range; `check` says of a plan what
 of it lies outside, and why that matters. Errors are in `testbed.models.flow_error`.

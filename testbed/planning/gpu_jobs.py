@@ -63,7 +63,7 @@ def give(
     if large := next((one for one in requests if one.gpus > len(cluster.gpus)), None):
         raise RequestError(
             f"topo: job {large.job} asks for {large.gpus} GPUs, and there are {len(cluster.gpus)} in all; give the topology more "
-            "(`cluster,8,8`, `star,4,8`, docs/topologies.md), or the job fewer"
+            "(`cluster,8,8`, `star,4,8`, docs/reference/topologies.md), or the job fewer"
         )
     module, chosen = job.parse(how)
     assigned = online.schedule(module, requests, cluster, model, chosen, seed=seed)

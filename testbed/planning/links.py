@@ -96,7 +96,7 @@ def load_topology(spec: Spec) -> tuple[RoutedTopo, tuple[int, ...]]:
     if not isinstance(topo, RoutedTopo):
         raise RequestError(
             f"topo: {spec.topo} is no RoutedTopo, and its nodes would have no routes; derive it from "
-            "testbed.networks.routed.RoutedTopo, as examples/two_sites.py does (docs/topologies.md)"
+            "testbed.networks.routed.RoutedTopo, as examples/two_sites.py does (docs/reference/topologies.md)"
         )
     return topo, args
 

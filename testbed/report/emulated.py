@@ -12,7 +12,7 @@ from testbed.models.cluster import Servers, follow, simulate
 from testbed.models.contention import Contended, Model
 from testbed.report.study import Study
 
-# What the figure `sjf-model` fits to Reno's runs of two servers (docs/scheduling.md): other jobs, other servers than here.
+# What the figure `sjf-model` fits to Reno's runs of two servers (docs/reference/schedulers.md): other jobs, other servers than here.
 ALPHA, XI1 = 0.14, 0.86
 
 

@@ -1,7 +1,7 @@
 """LTP, the loss-tolerant transmission protocol for parameter-server training (Chen et al., IWQoS 2023), over UDP.
 
 Gradients may lose a little: their receiver closes early (`Close`), everything else arrives whole. What the paper's abstract
-publishes, and what others recall of it, is labelled in docs/transports.md; every number that is only recalled is an option.
+publishes, and what others recall of it, is labelled in docs/reference/transports.md; every number that is only recalled is an option.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A receiver has enough with all but a share p of a message, and says so (STOP). Until then everything that is missing is sent again,
 once everything has been sent. What a packet holds decides what may become of it: its layer says which band of a switch it takes,
 its importance whether a switch that fills up may drop it (`tags`), and packets take all paths in turn, since their order does not
-matter. docs/transports.md says what is published, what is contradictory there, and what is ours.
+matter. docs/reference/transports.md says what is published, what is contradictory there, and what is ours.
 """
 
 from __future__ import annotations

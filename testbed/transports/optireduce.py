@@ -1,6 +1,6 @@
 """OptiReduce's Unreliable Bounded Transport (Warraich et al., NSDI 2025), over UDP: a stage ends in time, whatever is missing.
 
-Read were the abstract, the authors' pages, and a summary of the full text by somebody else; docs/transports.md labels each point. How long
+Read were the abstract, the authors' pages, and a summary of the full text by somebody else; docs/reference/transports.md labels each point. How long
 a stage may take is measured: the first ``rounds`` arrive whole, and the ``percentile`` of what they took (t_B) bounds every later one.
 Mostly it ends sooner: what a message takes on average (t_C) and a share ``wait`` of that after its first packet, if the share ``tail`` is there.
 

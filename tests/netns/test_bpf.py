@@ -370,7 +370,7 @@ def test_what_a_program_may_not_do_is_explained(old: str, new: str, tmp_path: Pa
 
 
 def test_one_of_your_own() -> None:
-    """The example of docs/congestion-controls.md, with a parameter, beside another use of the same file."""
+    """The example of docs/reference/congestion-controls.md, with a parameter, beside another use of the same file."""
     fields: dict[str, Any] = {"iterations": 2, "compute": "10ms", "bytes": "2MB", "jobs": 2}
     result = runs.run_plan(Host(), cc=[f"{MINE}:step=4+{MINE}"], **fields)
     one, other = result.manifest["congestion_controls"]

@@ -1,4 +1,4 @@
-"""``python -I tests/support/by_the_book.py RANK OWN PEER PORT BYTES``: an end of the protocol as docs/transports.md describes it, by nothing else.
+"""``python -I tests/support/by_the_book.py RANK OWN PEER PORT BYTES``: an end of the protocol as docs/reference/wire-format.md describes it, by nothing else.
 
 It receives a message, round 0, and sends it back reversed, round 1; until the other end leaves. Every tenth packet is lost, either way.
 """

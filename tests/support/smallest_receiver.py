@@ -1,4 +1,4 @@
-"""``python -I tests/support/smallest_receiver.py OWN PEER PORT BYTES``: takes a message as docs/transports.md describes it, and writes it out; of a network that loses nothing."""
+"""``python -I tests/support/smallest_receiver.py OWN PEER PORT BYTES``: takes a message as docs/reference/wire-format.md describes it, and writes it out; of a network that loses nothing."""
 
 import socket
 import struct

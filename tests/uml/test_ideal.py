@@ -14,7 +14,7 @@ from testbed.planning import plan
 from tests.support.runs import run_plan
 
 SMALL = {"rate": "100mbit", "compute": "20ms"}
-# Of the ideal, at most: as the tables of docs/results.md have it ("The ideal iteration").
+# Of the ideal, at most: as the tables of docs/reference/file-formats.md have it ("The ideal iteration").
 CLOSE, BOTH_WAYS, UNEVEN, FILLING = 1.05, 1.1, 1.2, 1.4
 
 

@@ -108,18 +108,19 @@ def test_sparse_has_nothing_to_say(kernel: Kernel, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-# Types of message that are not asked for, and why: docs/congestion-controls.md has them as a table.
-OTHER_STYLE = """MACRO_ARG_UNUSED MACRO_ARG_REUSE MACRO_ARG_PRECEDENCE COMPLEX_MACRO MULTISTATEMENT_MACRO_USE_DO_WHILE
-    TRAILING_SEMICOLON MACRO_WITH_FLOW_CONTROL VOLATILE GLOBAL_INITIALISERS NEW_TYPEDEFS CAMELCASE AVOID_EXTERNS BIT_MACRO
-    PREFER_KERNEL_TYPES"""
+# Types of message that are not asked for, and why.
+REASONS = {
+    "a parameter is one line, `P(name, …)`, and one macro is the frame of all modules":
+        "MACRO_ARG_UNUSED MACRO_ARG_REUSE MACRO_ARG_PRECEDENCE COMPLEX_MACRO MULTISTATEMENT_MACRO_USE_DO_WHILE "
+        "TRAILING_SEMICOLON MACRO_WITH_FLOW_CONTROL",
+    "eBPF: constants of a loader, the kernel's types and functions without its headers; CAMELCASE is _Bool":
+        "VOLATILE GLOBAL_INITIALISERS NEW_TYPEDEFS CAMELCASE AVOID_EXTERNS",
+    "a bound and a fixed-point one are no bits": "BIT_MACRO",
+    "kernel/uml/preload.c is a library of user space": "PREFER_KERNEL_TYPES",
+}  # fmt: skip
+OTHER_STYLE = " ".join(REASONS.values())
 NO_KERNEL = "PREFER_DEFINED_ATTRIBUTE_MACRO"  # the kernel's macros for attributes, which user space has not
-PAGE = Path(__file__).parents[2] / "docs" / "congestion-controls.md"
 CORE, DRIVERS = native.FOLDER, Path(__file__).parents[1] / "unit" / "transports"
-
-
-def test_what_checkpatch_is_not_asked_is_told() -> None:
-    told = set(re.findall(r"`([A-Z_]{6,})`", PAGE.read_text()))
-    assert set(OTHER_STYLE.split()) <= told
 
 
 @pytest.mark.parametrize(
@@ -142,7 +143,7 @@ def test_checkpatch_is_content(kernel: Kernel, folders: list[Path], ignored: str
 
 
 def test_one_of_your_own() -> None:
-    """The example of docs/congestion-controls.md, with a parameter: it grows four times as fast."""
+    """The example of docs/reference/congestion-controls.md, with a parameter: it grows four times as fast."""
     result = runs.run_plan(uml.find(), cc=[f"{EXAMPLES / 'tcp_mine.c'}:step=4"], **JOB)
     (used,) = result.manifest["congestion_controls"]
     assert (used["registered_as"], used["kind"]) == ("mine", "module")

@@ -138,7 +138,7 @@ def test_static_unfairness_helps_both_of_a_compatible_pair() -> None:
 
 @pytest.mark.long
 def test_two_jobs_like_vgg19_at_their_rate() -> None:
-    """HotNets'22, figure 1: fair about 0.31 s, unfair about 0.255 s, both read from the image (docs/baselines.md).
+    """HotNets'22, figure 1: fair about 0.31 s, unfair about 0.255 s, both read from the image.
 
     With these volumes the jobs need 115 % of the link: both gain on fair sharing, but not alike.
     """

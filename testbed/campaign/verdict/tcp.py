@@ -11,7 +11,7 @@ from testbed.campaign.verdict.invariant import Case, Noted, Unjudged, not_applic
 from testbed.core.text import decimal
 from testbed.linux.sampling.probes import RECEIVER_DROPS
 
-LEARNED = 4  # iterations: F is in force from the third, and one to spare (docs/congestion-controls.md)
+LEARNED = 4  # iterations: F is in force from the third, and one to spare (docs/reference/congestion-controls.md)
 OLDER = "an older testbed did not record it"
 
 

@@ -11,6 +11,6 @@ def computed(case: Case) -> Unjudged | None:
 
 
 def compared(case: Case) -> float | Noted:
-    """I23: 1 within the range in which the simulator was compared with the kernel (docs/twin.md), else 0."""
+    """I23: 1 within the range in which the simulator was compared with the kernel (docs/explanation/flow-simulator.md), else 0."""
     outside = validated_range.check(case.plan)
     return Noted(0, "; ".join(reason.text for reason in outside)) if outside else 1

@@ -55,7 +55,7 @@ class Result:
 
     @property
     def outside_validation(self) -> list[str]:
-        """Why it is suspect: what of it is not like those runs in which the twin was compared with the kernel (docs/twin.md)."""
+        """Why it is suspect: what of it is not like those runs in which the twin was compared with the kernel (docs/explanation/flow-simulator.md)."""
         ran = [job for job in self.flowed.jobs if job.servers]
         wide = sum(job.servers > validated_range.MOST_WORKERS for job in ran)
         reasons = [validated_range.uncompared(self.control)]

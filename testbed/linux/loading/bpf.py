@@ -43,7 +43,7 @@ MAY_NOT = (
     "snd_ssthresh, the pacing rate and status, ecn_flags, app_limited and icsk_ack.pending, and nothing else; it may call helpers and the "
     "kernel functions declared in kernel/bpf/tcp.h and kernel/bpf/mltcp_cubic.bpf.c; its loops must have an end the kernel "
     "can see; it has no floating point, no signed division, and a stack of 512 bytes; its licence must be compatible with the "
-    "GPL; and it must have ssthresh, undo_cwnd and either cong_avoid or cong_control (docs/congestion-controls.md)."
+    "GPL; and it must have ssthresh, undo_cwnd and either cong_avoid or cong_control (docs/reference/congestion-controls.md)."
 )
 
 

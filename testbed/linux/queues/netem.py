@@ -1,6 +1,6 @@
 """Delay, jitter, random loss and corruption: netem, on a hop of its own.
 
-Never where a rate is shaped and never where a host sends (docs/fidelity.md): at the
+Never where a rate is shaped and never where a host sends (docs/explanation/statistics.md): at the
 router's end of a link that is no bottleneck.
 """
 

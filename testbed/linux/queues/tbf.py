@@ -1,6 +1,6 @@
 """The bottleneck: a token bucket whose rate, bucket and buffer are set in bytes.
 
-TBF at the bottleneck only (`docs/fidelity.md`). Behind its bucket lies the queue: a FIFO with a limit in bytes, RED that
+TBF at the bottleneck only (`docs/explanation/statistics.md`). Behind its bucket lies the queue: a FIFO with a limit in bytes, RED that
 marks, or bands of them.
 
 ::

@@ -85,7 +85,7 @@ def recorded() -> Iterator[Recording]:
 
 
 def table(told: list[Disturbance], start_ns: int) -> bytes:
-    """``disturbances.csv`` (docs/results.md), on the run's own axis of time."""
+    """``disturbances.csv`` (docs/reference/file-formats.md), on the run's own axis of time."""
     found = (
         rows.Disturbance(
             (one.start_ns - start_ns) / 1e9, (one.end_ns - start_ns) / 1e9, one.core, one.kind, one.waited_ns / 1e9

@@ -35,7 +35,7 @@ def complete(plan: Plan, records: list[Record]) -> list[Record]:
 
 
 def write_operations(path: Path, records: list[Record]) -> None:
-    """``operations.csv`` (docs/results.md)."""
+    """``operations.csv`` (docs/reference/file-formats.md)."""
     told = (
         rows.Operation(r.job, r.rank, r.iteration, name, start / 1e9, end / 1e9)
         for r in records
@@ -45,7 +45,7 @@ def write_operations(path: Path, records: list[Record]) -> None:
 
 
 def write_messages(path: Path, records: list[Record]) -> None:
-    """``messages.csv`` (docs/results.md)."""
+    """``messages.csv`` (docs/reference/file-formats.md)."""
     told = (
         rows.Messages(r.job, r.rank, r.iteration, *row[:-5], *(ns / 1e9 for ns in row[-5:-3]), *row[-3:])
         for r in records
@@ -55,7 +55,7 @@ def write_messages(path: Path, records: list[Record]) -> None:
 
 
 def write_training(path: Path, records: list[Record]) -> None:
-    """``training.csv`` (docs/results.md)."""
+    """``training.csv`` (docs/reference/file-formats.md)."""
     told = (
         rows.Training(r.job, r.iteration, r.end / 1e9, r.accuracy, r.replica_divergence)
         for r in records
@@ -65,7 +65,7 @@ def write_training(path: Path, records: list[Record]) -> None:
 
 
 def write_iterations(path: Path, plan: Plan, records: list[Record]) -> None:
-    """``iterations.csv`` (docs/results.md)."""
+    """``iterations.csv`` (docs/reference/file-formats.md)."""
     told = (
         rows.Iteration(
             system=plan.system.label, seed=plan.seed, job=r.job, worker=r.rank, iteration=r.iteration,
@@ -77,7 +77,7 @@ def write_iterations(path: Path, plan: Plan, records: list[Record]) -> None:
 
 
 def write_jobs(path: Path, lives: Iterable[rows.Job]) -> None:
-    """``jobs.csv`` (docs/results.md)."""
+    """``jobs.csv`` (docs/reference/file-formats.md)."""
     rows.write(path, rows.Job, lives, decimals=9)
 
 

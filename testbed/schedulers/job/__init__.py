@@ -139,6 +139,6 @@ def check_room(requests: Sequence[Request], cluster: Cluster) -> None:
     if sum(wanted) > len(cluster.gpus):
         raise RequestError(
             f"topo: {len(wanted)} jobs of {'/'.join(map(str, sorted(set(wanted))))} workers do not fit: "
-            f"{len(cluster.gpus)} hosts, one worker each. Give the topology more (`dumbbell,8`, docs/topologies.md), or none of its "
+            f"{len(cluster.gpus)} hosts, one worker each. Give the topology more (`dumbbell,8`, docs/reference/topologies.md), or none of its "
             "arguments: then it is made large enough."
         )

@@ -348,4 +348,4 @@ def test_the_errors_inside_the_range_are_those_that_were_measured() -> None:
         assert stated.mixes == len(off)
         assert (stated.mean, stated.worst) == pytest.approx((np.mean(off), max(off)), abs=6e-4)
         assert not inside or max(off) <= 0.10
-    assert flow_validation.markdown() in (Path(__file__).parents[3] / "docs" / "twin.md").read_text()
+    assert flow_validation.markdown() in (Path(__file__).parents[3] / "docs/explanation/flow-simulator.md").read_text()

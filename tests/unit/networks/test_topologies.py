@@ -89,7 +89,7 @@ def test_every_file_lists_itself_in_topos() -> None:
 def test_every_file_draws_itself_and_is_documented(name: str) -> None:
     text = (ROOT / "topologies" / f"{name}.py").read_text()
     assert "::\n" in text.split('"""')[1] and f"--topo {name}," in text
-    assert f"`{name}`" in (ROOT / "docs/topologies.md").read_text()
+    assert f"`{name}`" in (ROOT / "docs/reference/topologies.md").read_text()
 
 
 @pytest.mark.parametrize("name", networks.names())

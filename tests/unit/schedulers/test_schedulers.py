@@ -47,7 +47,7 @@ def plans(**fields: Any) -> list[Plan]:
 
 
 def test_the_unified_circle_is_the_least_common_multiple() -> None:
-    """The paper's example (docs/baselines.md): 40 and 60 ms give 120 ms."""
+    """The paper's example: 40 and 60 ms give 120 ms."""
     assert circle.unify([0.04, 0.06], ANY) == (pytest.approx(0.12), (3, 2))
     assert circle.unify([0.255], ANY) == (pytest.approx(0.255), (1,))
     assert circle.unify([1.6, 1.6], ANY) == (pytest.approx(1.6), (1, 1))
@@ -66,7 +66,7 @@ def test_iterations_are_stretched_to_fit_and_never_shortened() -> None:
 
 
 def test_a_circle_of_vgg16() -> None:
-    """The paper's example (docs/baselines.md): 255 ms, of which 141 ms are Down."""
+    """The paper's example: 255 ms, of which 141 ms are Down."""
     around = circle.demand((Phase(0.141, 0.255, GBIT),), GBIT, 0.255, 1, ANY)
     assert np.count_nonzero(around == 0) == int(141 / 255 * 72)
     assert np.count_nonzero(around > 0.999) == int(114 / 255 * 72)

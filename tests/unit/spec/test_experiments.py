@@ -66,7 +66,7 @@ def test_every_experiment_can_be_planned(file: Path, variant: dict[str, object])
 
 
 def test_against_a_real_clock_all_of_it_takes_an_hour() -> None:
-    """At 500 Mbit/s or less, without what takes netem (marks take none: docs/fidelity.md); half of the ideal time is added for what is not ideal, or busy."""
+    """At 500 Mbit/s or less, without what takes netem (marks take none: docs/explanation/statistics.md); half of the ideal time is added for what is not ideal, or busy."""
     seconds = 0.0
     for file in FILES:
         try:

@@ -210,7 +210,7 @@ def test_flags_override_the_file(tmp_path: Path) -> None:
 
 
 def test_the_ideal_iteration_counts_every_byte() -> None:
-    # 28 MB + 0.5 s at 500 Mbit/s, MTU 1500: 0.968 s (docs/results.md)
+    # 28 MB + 0.5 s at 500 Mbit/s, MTU 1500: 0.968 s (docs/reference/file-formats.md)
     asked = spec.read(None, {"compute": "500ms", "bytes": "28MB"})
     assert plan.plans(plan.resolve(asked))[0].jobs[0].ideal_s == pytest.approx(0.9684, abs=1e-4)
 

@@ -404,7 +404,7 @@ def test_a_lost_datagram_of_the_handshake_costs_a_tenth_of_a_second(kind: int, n
 
 
 def hello(rank: int, own: int, to: int = 0, segment: int = SEGMENT) -> bytes:
-    """A HELLO as docs/transports.md describes it."""
+    """A HELLO as docs/reference/wire-format.md describes it."""
     return struct.pack(">BBHIQQH", native_version(), HELLO, 0, rank, to, own, segment).ljust(64, b"\0")
 
 

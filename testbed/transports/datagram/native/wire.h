@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The datagrams, byte by byte: docs/transports.md has the same as a table. */
+/* The datagrams, byte by byte: docs/reference/wire-format.md has the same as a table. */
 #ifndef DATAGRAM_WIRE_H
 #define DATAGRAM_WIRE_H
 
