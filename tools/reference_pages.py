@@ -19,7 +19,7 @@ COMMANDS_HEAD = """\
 # Commands
 
 This page lists every command of `mltcp`, with examples and exit codes. `mltcp COMMAND --help` lists its flags.
-`mltcp completion SHELL` prints shell completion."""
+`mltcp completion SHELL` prints shell completion. [Exit codes](exit-codes.md) are common; a command lists those that mean something else."""
 INVARIANTS_HEAD = """\
 # Invariants
 
@@ -39,6 +39,16 @@ REMEDIES_HEAD = """
 
 | invariant | measured by | if it fails |
 |---|---|---|"""
+COMMON_CODES = frozenset(
+    {
+        "0 done",
+        "1 a run failed",
+        "2 the request was wrong",
+        "3 this machine cannot do it",
+        "4 the result is invalid",
+        "130 interrupted",
+    }
+)  # docs/reference/exit-codes.md
 # Of limits that depend on the run: suspect and invalid, as printed.
 DEPENDENT: Mapping[Callable[..., Limits], tuple[str, str]] = {
     links.worst_limits: ("> 10 %", "> 30 % (virtual time)"),
@@ -91,7 +101,9 @@ def _commands() -> Iterator[str]:
         for name, command in COMMANDS.items():
             if command.group == group:
                 examples = "\n".join(f"mltcp {name} {example}".rstrip() for example in command.examples)
-                yield f"\n### {name}\n\n{command.sentence}\n\n```\n{examples}\n```\n\nExit codes: {command.exit_codes}."
+                yield f"\n### {name}\n\n{command.sentence}\n\n```\n{examples}\n```"
+                if special := [code for code in command.exit_codes.split(", ") if code not in COMMON_CODES]:
+                    yield f"\nExit codes: {', '.join(special)}."
     yield ""
 
 
