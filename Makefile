@@ -25,7 +25,7 @@ help:
 	@echo "make figures     figures again, from results/ alone; make report: report.html, too"
 	@echo "make check       linters and formats of shell, Python and C; make coverage: how much of the pure rooms the unit tests reach"
 	@echo "make matrix      the unit tests by every Python, a few runs on every linux-source that is found, modules of 32 bits (LINUX_SOURCE=…)"
-	@echo "make mutants     whether the tests notice 40 deliberate faults, one at a time (goes on where it was stopped; docs/testing.md)"
+	@echo "make mutants     whether the tests notice 40 deliberate faults, one at a time (goes on where it was stopped)"
 	@echo "make test-vagrant box, vagrant up, a run in the VM, vagrant destroy (half an hour without KVM)"
 	@echo "make docs        the documentation site, in build/docs; warnings are errors"
 	@echo "make prose       sentence lengths of the documentation, page by page; fails above the budget"
@@ -113,7 +113,7 @@ test-long: setup
 	$(netns) -m long || code=1; \
 	exit $$code
 
-# docs/vm.md. The VM's own things; nothing else here needs them.
+# docs/how-to/vm.md. The VM's own things; nothing else here needs them.
 VM_TOOLS := vagrant vagrant-libvirt libvirt-daemon-system libvirt-clients dnsmasq-base iptables qemu-system-x86 \
 	qemu-utils mmdebstrap e2fsprogs fakeroot rsync openssh-client dbus
 KERNEL_TOOLS := kmod cpio debhelper dpkg-dev dwarves libelf-dev libssl-dev
@@ -170,7 +170,7 @@ docs-pages: environment
 matrix: setup
 	$(PYTHON) tools/matrix.py $(if $(LINUX_SOURCE),--linux-source "$(LINUX_SOURCE)")
 
-# Deliberate faults, one at a time (docs/testing.md). Not a part of `make test`. ARGS="--only f-constant", ARGS=--list
+# Deliberate faults, one at a time (docs/how-to/run-the-tests.md). Not a part of `make test`. ARGS="--only f-constant", ARGS=--list
 mutants: setup
 	$(PYTHON) tools/mutants.py $(ARGS)
 

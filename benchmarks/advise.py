@@ -2,7 +2,7 @@
 
     python -m benchmarks.advise --out results/advise [--mix NAME …] [--system SYSTEM …]
 
-prints the table of docs/advise.md. The mixes were fixed before the first of them ran. Emulated gains are kept in gains.json below the
+prints the table of docs/results/beyond.md. The mixes were fixed before the first of them ran. Emulated gains are kept in gains.json below the
 results folder, and used again: virtual time gives the same ones.
 """
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How often 95 % intervals of a mean hold it, by method, number of seeds and distribution: the tables of docs/reproducing.md."""
+"""How often 95 % intervals of a mean hold it, by method, number of seeds and distribution: the tables of docs/explanation/statistics.md."""
 
 from __future__ import annotations
 

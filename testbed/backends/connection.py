@@ -70,7 +70,7 @@ def _to_host(backend: str) -> Route:
 
 def _to_vagrant() -> Route:
     if shutil.which("vagrant") is None:
-        raise MachineError("--on vagrant: Vagrant is not installed here (docs/vm.md).")
+        raise MachineError("--on vagrant: Vagrant is not installed here (docs/how-to/vm.md).")
     done = subprocess.run(["vagrant", "ssh-config"], cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         words = (done.stderr.strip() or done.stdout.strip()).splitlines()

@@ -2,7 +2,7 @@
 
 One connection carries everything: the testbed's source, sent into memory that only the run's own
 mount namespace has, requests to `testbed.backends.remote`, events and results back. When the connection
-ends, however that comes about, so does all there is on the other side (docs/ssh.md).
+ends, however that comes about, so does all there is on the other side (docs/how-to/real-hosts.md).
 """
 
 from __future__ import annotations

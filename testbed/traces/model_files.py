@@ -124,9 +124,7 @@ def _model(text: str) -> Model:
     try:
         model: Model = msgspec.convert(raw, Model)
     except (msgspec.ValidationError, RecursionError) as error:
-        raise RequestError(
-            f"{shown(error, 200)}. docs/reference/import-formats.md lists the fields of a model"
-        ) from error
+        raise RequestError(f"{shown(error, 200)}. docs/reference/model-jobs.md lists the fields of a model") from error
     if not is_text(model.title) or not is_text(model.source):
         raise RequestError("is no text", where="title")
     if isinstance(model, Transformer):

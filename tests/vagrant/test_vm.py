@@ -110,7 +110,7 @@ def vm(
         yield machine
     finally:
         machine.vagrant("destroy", "-f")
-        # The box itself stays in libvirt's pool until it is deleted there; docs/vm.md.
+        # The box itself stays in libvirt's pool until it is deleted there; docs/how-to/vm.md.
         catalogue = json.loads(Path(box).read_text())
         volume = f"{catalogue['name'].replace('/', '-VAGRANTSLASH-')}_vagrant_box_image_{catalogue['versions'][0]['version']}"
         for name in everything_of_libvirt()["volumes"] - before["volumes"]:

@@ -4,40 +4,64 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from testbed import registry
-from testbed.cli import main
+from testbed.cli import commands, main
 from testbed.congestion import catalogue
 from testbed.congestion.curves import CURVES
 from testbed.core.errors import EXIT_OK
 from testbed.report import added_lines
 from testbed.traces import trace
+from tests.support import shown
 from tools import draw_architecture, reference_pages, tables
 
 ROOT = Path(__file__).parents[3]
-TEXTS = [ROOT / "README.md", *sorted(path for path in (ROOT / "docs").rglob("*.md") if path.parent.name != "report")]
+TEXTS = shown.PAGES
 NAMING = {".py", ".toml", ".c", ".h", ".conf", ".md"}
-COMMANDS = sorted(
-    {
-        found[1].strip()
-        for text in TEXTS
-        for line in text.read_text().splitlines()
-        if (found := re.match(r"(?:sudo \.venv/bin/)?mltcp ((?:run|sweep) [^#]+)", line))
-    }
-)
+COMMANDS = shown.every()
+# Commands that take seconds, and neither a kernel nor results.
+SHORT = [
+    command
+    for command in COMMANDS
+    if not command.page.startswith("examples/")  # their own tests run them
+    and (
+        command.words[0] in ("list", "show", "schema", "completion")
+        or (command.words[0] == "schedule" and "--emulate" not in command.words)
+        or (command.words[0] == "import" and "--model" in command.words)
+        or (command.words[0] == "run" and "flow" in command.words and not shown.before(command))
+    )
+]
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_shown_is_understood(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
-    words = shlex.split(command)
-    if words[0] == "sweep":  # of a pattern the first: each experiment by itself is the next test's
-        words = [next(iter(sorted(map(str, Path().glob(word)))), word) for word in words]
-    assert main([*words, "--dry-run"]) == EXIT_OK
+@pytest.mark.parametrize("command", COMMANDS, ids=str)
+def test_every_command_shown_is_understood(
+    command: shown.Shown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown.checkout(tmp_path, command.page)
+    monkeypatch.chdir(tmp_path)
+    for earlier in shown.before(command):
+        assert main(list(earlier.words)) == EXIT_OK
+    words = list(command.words)
+    if words[0] in ("run", "sweep", "calibrate"):
+        # Of a pattern the first: each experiment by itself is another test's.
+        words = [next(iter(sorted(map(str, Path().glob(word)))), word) if "*" in word else word for word in words]
+        assert main([*words, *([] if "--dry-run" in words else ["--dry-run"])]) == EXIT_OK
+    else:
+        commands.parser([words[0]]).parse_args(words)
+
+
+@pytest.mark.parametrize("command", SHORT, ids=str)
+def test_a_short_command_shown_works(command: shown.Shown, tmp_path: Path) -> None:
+    shown.checkout(tmp_path, command.page)
+    done = subprocess.run(
+        [sys.executable, "-m", "testbed", *command.words], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == EXIT_OK, done.stderr
 
 
 def test_the_trace_shown_is_valid(tmp_path: Path) -> None:
