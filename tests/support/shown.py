@@ -22,7 +22,7 @@ PAGES = [
 PROMPT = re.compile(r"^(?:\$ )?(?P<root>sudo )?(?P<program>(?:\.venv/bin/)?mltcp|python testbed/run\.py) (?P<rest>.+)$")
 PLACEHOLDER = re.compile(r"…|\b(?:NAME|COMMAND|KIND|SHELL|RUN|TRACE)\b|<|--help|--pause-at")
 SAVED = re.compile(r"Save (?:this )?as `([\w.-]+)`:")
-SHELL = ("", "sh", "console")  # of a code block that holds commands
+SHELL = ("", "sh", "bash", "console")  # of a code block that holds commands
 
 
 @dataclass(frozen=True)
