@@ -30,6 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--experiments", nargs="+", type=Path, metavar="FILE",
         help="only the figures of these experiment files (experiments/interleaving.toml), and their claims",
     )  # fmt: skip
+    parser.add_argument(
+        "--explorer", type=Path, metavar="FILE", help="file of `mltcp explore` that figures link to (default: no links)"
+    )
 
 
 def run(parsed: argparse.Namespace) -> int:
@@ -51,7 +54,13 @@ def run(parsed: argparse.Namespace) -> int:
         counter = Counter(len(only) if only is not None else len(figures.every()), "figures")
         with Heartbeat(counter.line):
             found, graded = document.write(
-                parsed.results, parsed.figures, parsed.out, keep=parsed.keep, only=only, drawn=counter.advance
+                parsed.results,
+                parsed.figures,
+                parsed.out,
+                keep=parsed.keep,
+                only=only,
+                drawn=counter.advance,
+                explorer=parsed.explorer,
             )
     except (OSError, RequestError):
         raise

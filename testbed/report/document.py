@@ -11,7 +11,7 @@ import base64
 import io
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -27,6 +27,7 @@ from testbed.report import chapters, drawing, pages, sections, style, verdicts
 from testbed.report import figures as figures_of
 from testbed.report.chapters import Chapter
 from testbed.report.claims import Content
+from testbed.report.explorer import page
 from testbed.report.grading import MARKS, VERDICTS, Graded
 
 WIDEST, HIGHEST, COLOURS = 860, 2800, 64  # of an image in the page
@@ -35,24 +36,36 @@ KEPT = Path(ROOT, "docs", "report", "claims.csv")  # what the kept report says: 
 
 def write(
     results: Path, figures: Path, out: Path, *, keep: bool = False, only: Collection[str] | None = None,
-    drawn: Callable[[], None] = lambda: None,
+    drawn: Callable[[], None] = lambda: None, explorer: Path | None = None,
 ) -> tuple[list[Chapter], list[Graded]]:  # fmt: skip
     """Draw every figure to ``figures`` and write ``out`` (HTML), the same as ``.md``, the appendix and ``claims.csv``; what they say.
 
     ``keep``: a figure that ``results`` holds nothing for stays as the last report that was written with these ``figures``
     had it. ``only``: the report is of these figures; nothing is said or changed of the others. ``drawn`` is called after each
-    figure. Raises `RequestError` for what no report left there.
+    figure. ``explorer``: a file of `testbed.report.explorer`, which figures link to. Raises `RequestError` for what no report
+    left there, or for what is no explorer.
     """
+    links = {} if explorer is None else page.links(explorer, out.parent)
     out.parent.mkdir(parents=True, exist_ok=True)
     found = list[Chapter]()
     for section in sections.every(results, figures, only):
         found.append(_chapter(section, results, figures, out.parent, keep))
         drawn()
-    return found, render(found, results, out, limited=only is not None)
+    return found, render(found, results, out, limited=only is not None, explored=links)
 
 
-def render(found: Sequence[Chapter], results: Path, out: Path, *, limited: bool = False) -> list[Graded]:
-    """Grade all claims; write ``out``, the same as ``.md``, the appendix and ``claims.csv``. ``limited``: only the claims of these figures."""
+def render(
+    found: Sequence[Chapter],
+    results: Path,
+    out: Path,
+    *,
+    limited: bool = False,
+    explored: Mapping[str, str] | None = None,
+) -> list[Graded]:
+    """Grade all claims; write ``out``, the same as ``.md``, the appendix and ``claims.csv``. ``limited``: only the claims of these figures.
+
+    ``explored``: links to the explorer by experiment.
+    """
     content = figures_of.claims()
     by_id = {chapter.id: chapter for chapter in found}
     claimed = [claim for claim in content.claim if not limited or claim.figure in by_id]
@@ -72,7 +85,11 @@ def render(found: Sequence[Chapter], results: Path, out: Path, *, limited: bool 
     environment.filters.update(number=pages.number, spread_of=pages.spread_of, value=pages.value)
     environment.filters["image"] = lambda href: base64.b64encode(_small(out.parent / unquote(href))).decode()
     environment.filters["alt"] = lambda href: style.description(out.parent / unquote(href))
-    context = _context(found, graded, content, results) | {"wrong": wrong, "report": out.name}
+    context = _context(found, graded, content, results) | {
+        "wrong": wrong,
+        "report": out.name,
+        "explored": explored or {},
+    }
     for path, template in (
         (out, "report.html.j2"), (out.with_suffix(".md"), "report.md.j2"), (out.with_name("appendix.html"), "appendix.html.j2"),
     ):  # fmt: skip

@@ -3,7 +3,8 @@
    iteration that is chosen. */
 
 const Charts = (() => {
-  const HEIGHT = { times: 104, busy: 84, shares: 132, window: 112, f: 92, queue: 100 };
+  const HEIGHT = { times: 104, busy: 40, shares: 132, window: 112, f: 92, queue: 100 };
+  const ROW = 12; // height of each job's row
   const AXIS = 54; // width of the vertical axis
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const dark = () => matchMedia("(prefers-color-scheme: dark)").matches;
@@ -47,11 +48,11 @@ const Charts = (() => {
       of: (run) => ({ rows: run.jobs, lines: [], fixed: run.jobs.length }),
     },
     shares: {
-      title: (link, unit) => `${over(link)}: rate of each job (${unit})`,
+      title: (link, unit) => `${over(link)}: rates (${unit})`,
       unit: (top) => (top >= 5e9 ? ["Gbit/s", 1e9] : top >= 5e5 ? ["Mbit/s", 1e6] : ["kbit/s", 1e3]),
       of: (run, link) => {
         const jobs = run.jobs.filter((job) => link.carried.has(job.number));
-        if (!jobs.length) return { none: "No samples of what this link carries." };
+        if (!jobs.length) return { none: "no samples" };
         const sums = [];
         for (const job of jobs) {
           const below = sums[sums.length - 1];
@@ -63,18 +64,18 @@ const Charts = (() => {
       },
     },
     window: {
-      title: (link) => `Congestion windows${link.name ? ` over ${arrow(link.name)}` : ""} (segments)`,
-      of: (run, link) => sampled(link.windows, "No windows: these flows are not TCP sockets."),
+      title: (link) => `Windows${link.name ? ` over ${arrow(link.name)}` : ""} (segments)`,
+      of: (run, link) => sampled(link.windows, "no windows, since these flows are not TCP sockets"),
     },
     f: {
       title: () => "MLTCP's factor F",
-      of: (run, link) => sampled(link.factors, `No F: ${[...new Set(run.jobs.map((job) => job.congestion))].join(", ")} does not have one, or MLTCP was not active.`),
+      of: (run, link) => sampled(link.factors, run.jobs.some((job) => /mltcp/.test(job.congestion)) ? "no F, since MLTCP was not active" : "no F, since no job has MLTCP"),
     },
     queue: {
       title: (link, unit) => `Queue of ${link.name ? arrow(link.name) : "the link"} (${unit})`,
       unit: (top) => (top >= 2e6 ? ["MB", 1e6] : ["kB", 1e3]),
       of: (run, link) => {
-        if (!link.queue) return { none: "No queue samples." };
+        if (!link.queue) return { none: "no samples" };
         return { lines: spreadLines(link.queue), highest: [link.queue.high], room: 1.25, drops: link.drops, marks: link.marks };
       },
     },
@@ -195,7 +196,7 @@ const Charts = (() => {
     const text = css("--soft");
     const axis = { stroke: text, font: "11px system-ui, sans-serif", grid: { stroke: css("--line"), width: 1 }, ticks: { show: false } };
     const u = new uPlot({
-      width: place.clientWidth, height: HEIGHT[quantity], padding: [8, 8, 0, 0], legend: { show: false },
+      width: place.clientWidth, height: HEIGHT[quantity] + (of.rows ? ROW * of.rows.length : 0), padding: [8, 8, 0, 0], legend: { show: false },
       scales: {
         x: { time: false, range: () => (of.whole ? [0, run.end] : [view().from, view().to]) },
         y: { range: () => [0, top() / factor] },
@@ -233,7 +234,7 @@ const Charts = (() => {
       if (of.rows) {
         const now = run.time[at];
         for (const job of of.rows) {
-          if (job.busy.some(([begin, end]) => begin <= now && now < end)) found.push({ number: job.number, text: "communicates" });
+          if (job.busy.some(([begin, end]) => begin <= now && now < end)) found.push({ number: job.number, text: "" });
         }
       }
       if (of.drops && of.drops[at]) found.push({ text: `${of.drops[at]} drops` });

@@ -120,21 +120,26 @@
     const charts = element("charts");
     charts.replaceChildren();
     charts.className = sides.length > 1 ? "two" : "one";
+    if (sides.some((side) => side.run.jobs.length > 6)) charts.classList.add("many");
     for (const [k, side] of sides.entries()) {
       const found = Runs.worst(side.run);
       const worst = make("button", { type: "button", className: "worst", title: `Jump to the worst iteration (${k ? "W" : "w"})` },
-        `Worst: iteration ${found.k + 1} of job ${found.job.number}, ${Charts.digits(found.job.lasts[found.k])} s`);
+        `Worst: iteration ${found.k + 1} of job ${found.job.number}, ${found.job.lasts[found.k].toPrecision(3)} s`);
       worst.addEventListener("click", () => toWorst(k));
       const pill = make("span", { className: `pill ${side.seed.verdict}`, title: side.seed.because }, side.seed.verdict);
       const title = make("h2", {}, side.label);
       const other = String(side.seed.seed) === state.s ? "" : ` (it has no seed ${state.s})`;
-      charts.append(make("div", { className: "side" }, title, pill, worst, make("p", { className: "setting" }, `Seed ${side.seed.seed}${other}; ${side.seed.setting}`)));
+      charts.append(make("div", { className: "side" }, title, pill, worst, make("p", { className: "setting" }, `Seed ${side.seed.seed}${other}; ${k && side.seed.setting === sides[0].seed.setting ? "same setting" : side.seed.setting}`)));
     }
     rows = ORDER.map((quantity) => ({ quantity, found: sides.map((side) => Charts.QUANTITIES[quantity].of(side.run, link(side.run))), top: 1 }));
     tops();
     for (const row of rows) {
       const { title, unit } = Charts.QUANTITIES[row.quantity];
       const [noun, factor] = unit ? unit(Math.max(...row.found.map(({ highest, fixed }) => fixed || Math.max(0, ...(highest || []).map(Charts.most))))) : ["", 1];
+      if (row.found.every((one) => one.none)) {
+        charts.append(make("p", { className: "note missing" }, make("strong", {}, title(link(sides[0].run), noun)), `: ${row.found[0].none}`));
+        continue;
+      }
       for (const [k, side] of sides.entries()) {
         const name = title(link(side.run), noun);
         const values = make("p", { className: "values" });
@@ -142,7 +147,7 @@
         const heading = make("h3", {}, make("span", { className: "whose" }, `${side.label}: `), name);
         charts.append(make("div", { className: `cell ${row.quantity}` }, make("div", { className: "caption" }, heading, values), place));
         if (row.found[k].none) {
-          place.append(make("p", { className: "note" }, row.found[k].none));
+          place.append(make("p", { className: "note" }, `${row.found[k].none[0].toUpperCase()}${row.found[k].none.slice(1)}.`));
           continue;
         }
         side.charts.push(Charts.make(place, row.quantity, row.found[k], side.run, {
@@ -161,7 +166,7 @@
     if (!words) return;
     place.append(make("span", { className: "at" }, `${words.time.toFixed(3)} s`));
     for (const { number, text } of words.values) {
-      place.append(make("span", {}, ...(number === undefined ? [] : [swatch(number), `${number}: `]), text));
+      place.append(make("span", {}, ...(number === undefined ? [] : [swatch(number), text ? `${number}: ` : number]), text));
     }
   }
 
@@ -297,6 +302,7 @@
     element("charts").append(make("p", { className: "note" }, "This browser cannot decompress the data. Use one from 2023 or later."));
     return;
   }
+  element("help").open = innerWidth > 1000; // there is room beside the table
   listen();
   readAddress();
   show();

@@ -7,11 +7,13 @@
 from __future__ import annotations
 
 import base64
+import os
 import re
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
+from urllib.parse import quote, urlencode
 
 import jinja2
 import msgspec
@@ -178,6 +180,12 @@ def _own(name: str) -> str:
 def _in_script(json: str) -> str:
     """JSON that ends no script element, whatever names are in it."""
     return json.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def links(page: Path, here: Path) -> dict[str, str]:
+    """The address of each experiment in an explorer's file, from a page in the folder ``here``; raises as `experiments_of`."""
+    file = quote(os.path.relpath(page, here))
+    return {name: f"{file}#{urlencode({'e': name})}" for name in experiments_of(page)}
 
 
 def experiments_of(page: Path) -> list[str]:

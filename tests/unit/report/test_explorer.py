@@ -18,7 +18,7 @@ from testbed.cli import main
 from testbed.core.errors import RequestError
 from testbed.core.runs.load import Run, load_run
 from testbed.report.explorer import page, series
-from tests.support import explored
+from tests.support import explored, synthetic
 
 pytestmark = pytest.mark.xdist_group("explorer")
 
@@ -177,6 +177,26 @@ def test_bad_input(asked: list[str], because: str, results: Path, capsys: pytest
     assert main(["explore", *(word.replace("RESULTS", str(results)) for word in asked)]) == 2
     said = capsys.readouterr().err
     assert because in said and said.count("error:") == 1 and "Traceback" not in said
+
+
+def test_figures_of_a_report_link_to_their_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    synthetic.experiment(
+        "interleaving", tmp_path / "results", synthetic.gains, seeds=1, iterations=12, system=("reno", "mltcp_reno")
+    )
+    explorer, out = tmp_path / "an explorer.html", tmp_path / "out" / "report.html"
+    only = ["--experiments", "experiments/interleaving.toml"]
+    asked = ["report", str(tmp_path / "results"), "--out", str(out), "--figures", str(tmp_path / "out"), *only]
+    assert main(["explore", str(tmp_path / "results"), "-o", str(explorer)]) == 0
+    assert main(asked) in (0, 1) and "explorer" not in out.read_text()
+    assert main([*asked, "--explorer", str(explorer)]) in (0, 1)
+    assert (
+        out.read_text().count('href="../an%20explorer.html#e=interleaving"') == 2
+    )  # the figure's, and its experiment's
+    capsys.readouterr()
+    assert main([*asked, "--explorer", str(tmp_path / "none.html")]) == 2
+    assert "none.html" in capsys.readouterr().err
+    assert main([*asked, "--explorer", str(out)]) == 2
+    assert "is not an explorer" in capsys.readouterr().err
 
 
 def test_only_an_explorer_is_one(written: Path, tmp_path: Path) -> None:
