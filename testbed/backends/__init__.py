@@ -119,7 +119,7 @@ def find(
     kinds = {
         (plan.system.label, tuple(cc.spec for cc in plan.ccs), bool(plan.wires), bool(plan.events), plan.rto_min_us is None, any(link.ecn_threshold for link in plan.bottlenecks.values()),
          any(link.bands > 1 or link.acks_first or link.control for link in plan.bottlenecks.values()), plan.topology,
-         any(link.selective for link in plan.bottlenecks.values()), tuple(job.program for job in plan.jobs)): plan
+         any(link.selective for link in plan.bottlenecks.values()), tuple(job.program for job in plan.jobs), tuple((one.kind, one.program) for one in plan.background)): plan
         for plan in plans
     }  # fmt: skip
     for plan in kinds.values():

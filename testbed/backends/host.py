@@ -37,6 +37,7 @@ from testbed.core.runs.events import Event, Named
 from testbed.core.runs.plan import Clock, CongestionControl, Plan
 from testbed.linux import features
 from testbed.linux.loading import classifier, registry
+from testbed.linux.participants import background
 from testbed.linux.participants import program as programs
 from testbed.linux.sampling import disturbances
 from testbed.linux.setup_steps import changes
@@ -67,6 +68,7 @@ class Host:
         for cc in plan.ccs:
             check_congestion(cc)
         programs.check(plan)
+        background.check(plan)
         training.check(job.trains for job in plan.jobs)
         if not all(job.by_tcp for job in plan.jobs):
             native.build()

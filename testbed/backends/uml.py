@@ -101,7 +101,13 @@ def lacks(plan: Plan) -> Lack | None:
                 f"job {job.job} ({job.trace}) is a real program, and under virtual time computing takes no time",
                 "use --on host, or record it (`mltcp record`) and replay its trace here",
             )
-    for cc in plan.ccs:
+    for one in plan.background:
+        if one.kind == "iperf3":
+            return Lack(
+                "iperf3 computes while it waits, and virtual time stands still meanwhile",
+                "use --background long, which sends for as long as the run lasts, or --on host",
+            )
+    for cc in plan.registered:
         if cc.source is not None and catalogue.module(cc) is None:
             return Lack(
                 f"{cc.source} is an eBPF program, and the user-mode Linux kernel takes modules",

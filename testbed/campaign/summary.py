@@ -17,6 +17,7 @@ from testbed.campaign.findings.demand import Demand
 from testbed.campaign.seed_variation import repeatability
 from testbed.core.placing import Idle, Metrics
 from testbed.core.runs import disturbed, isolated, metrics
+from testbed.core.runs.background import Traffic, traffic
 from testbed.core.runs.format_version import VERSION
 from testbed.core.runs.load import Experiment, Run
 from testbed.core.runs.measured import isolated_s
@@ -170,6 +171,7 @@ def _result(experiment: Experiment, taken: _Taken, base: _Taken) -> Result:
         important_fraction=_important_fraction(runs),
         conclusion=None,
         repeatability=repeatability(taken.steady),
+        background=_background(runs),
         schedule=_schedule(runs, alone),
     )
 
@@ -186,6 +188,11 @@ def _sources(experiment: Experiment, run: Run) -> dict[int, str]:
     """By job the system whose run gave its time in isolation, as typed; nothing where it was not measured."""
     found = {job: lone.system for job, lone in experiment.find_isolated_runs(run).items()}
     return found or ({run.jobs[0].job: run.system} if isolated.is_its_own(run.plan) else {})
+
+
+def _background(runs: Sequence[Run]) -> tuple[Traffic, ...]:
+    found = [(run.background, float(run.iterations["end_s"].max())) for run in runs if run.background is not None]
+    return traffic([table for table, _ in found if table is not None], [end for _, end in found]) if found else ()
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

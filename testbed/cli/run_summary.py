@@ -46,6 +46,7 @@ def show(summary: Summary, folder: Path, todo: Sequence[Plan], figures: Sequence
         *active(summary),
         *network(summary, todo),
         *presets(todo),
+        *background(summary),
         *(("Note", f"{text}.") for text in todo[0].notes),
         *(("Assumption", f"{text}.") for text in todo[0].assumptions),
         *([_model_against_wall(folder, todo, summary.clock)] if summary.clock != "real" else []),
@@ -145,6 +146,20 @@ def network(summary: Summary, todo: Sequence[Plan]) -> Iterator[Line]:
         yield "Paths", "; ".join(wires)
     if not computed:
         yield "Hosts", _hosts(plan)
+
+
+def background(summary: Summary) -> Iterator[Line]:
+    """What background traffic came to: a line for each source and system, and class of sizes."""
+    for row in summary.results:
+        for one in row.background:
+            head = f"{one.label} under {row.system}: {count(one.flows, 'flow')}, {rate_text(round(one.goodput_bps))}"
+            head += f", {one.unfinished} unfinished" * (one.unfinished > 0) + f", {one.failed} failed" * (
+                one.failed > 0
+            )
+            yield "Background", head
+            for each in one.completions:
+                mean, median, p99 = (f"{decimal(1e3 * found, 3)} ms" for found in (each.mean_s, each.p50_s, each.p99_s))
+                yield "", f"{each.sizes}: {count(each.flows, 'flow')}, mean {mean}, median {median}, p99 {p99}"
 
 
 def link(found: Link, *, computed: bool) -> str:

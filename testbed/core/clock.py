@@ -51,3 +51,25 @@ def punctual() -> None:
             slack.write("1")
     except OSError:
         pass
+
+
+class Alarm:
+    """Readable from an instant on that `set` names, until `clear`: timerfd(2), for a loop that waits for files, too."""
+
+    def __init__(self) -> None:
+        self._timer = _libc.timerfd_create(time.CLOCK_MONOTONIC, 0)
+        if self._timer < 0:
+            raise OSError("no timer")
+
+    def fileno(self) -> int:
+        return int(self._timer)
+
+    def set(self, at_ns: int) -> None:
+        """Of the monotonic clock; an instant that is over counts at once."""
+        times = (_Timespec * 2)(_Timespec(0, 0), _Timespec(*divmod(max(1, at_ns), 10**9)))
+        if _libc.timerfd_settime(self._timer, TIMER_ABSTIME, times, None) != 0:
+            raise OSError("the timer cannot be set")
+
+    def clear(self) -> None:
+        """It has been heard."""
+        os.read(self.fileno(), 8)

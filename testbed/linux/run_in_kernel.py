@@ -39,6 +39,7 @@ from testbed.linux import features, setup_steps
 from testbed.linux.capture.session import Captures
 from testbed.linux.loading import registry
 from testbed.linux.network import Network, build
+from testbed.linux.participants.background import Sources
 from testbed.linux.participants.timeline import LEAD_S, Emit, Machine, Timeline, explained
 from testbed.linux.participants.workers import Record, Workers
 from testbed.linux.queues.setting import Queues
@@ -114,7 +115,7 @@ def _run(plan: Plan, machine: Machine, emit: Emit, session: Session | None = Non
     read_back += apply_all(queues, network)
     rtt_before = probes.round_trip_us(plan, network)
     read_back += apply_all(setup_steps.settings(steps, "congestion controls"), network)
-    loaded = registry.in_force(network.registered, plan.jobs, lambda host: network[host].namespace)
+    loaded = registry.in_force(network.registered, plan, lambda host: network[host].namespace)
     if session:
         machine = session.open(network, machine)
     emit(events.Phase("jobs"))
@@ -123,13 +124,13 @@ def _run(plan: Plan, machine: Machine, emit: Emit, session: Session | None = Non
     with Workers(
         network, plan.jobs, lambda job: network.name(job.cc.spec), partial(machine.settle, machine.connect_ns()),
         virtual_time=machine.virtual_time, plan=plan,
-    ) as workers:  # fmt: skip
+    ) as workers, Sources(plan, network, virtual_time=machine.virtual_time) as background:  # fmt: skip
         ways = observer.taken(network, workers) if plan.multipath else ()
         crossings = observer.crossings(plan, network.topo, workers, ways)
         trees = [queue for queue in queues if isinstance(queue, Queues)]
         with explained(plan):
             records, sampling, senders, drift_s, lives, period = _measure(
-                plan, network, workers, crossings, trees, folder, captures, machine, emit, session
+                plan, network, workers, background, crossings, trees, folder, captures, machine, emit, session
             )
         repairs = probes.repairs(network)
     counted, tcp = counters.since()
@@ -167,16 +168,17 @@ def _transports(plan: Plan) -> dict[str, dict[str, str]] | None:
 
 
 def _measure(
-    plan: Plan, network: Network, workers: Workers, crossings: Sequence[Crossing], queues: list[Queues], folder: Path,
-    captures: Captures, machine: Machine, emit: Emit, session: Session | None,
+    plan: Plan, network: Network, workers: Workers, background: Sources, crossings: Sequence[Crossing], queues: list[Queues],
+    folder: Path,    captures: Captures, machine: Machine, emit: Emit, session: Session | None,
 ) -> tuple[list[Record], Sampling, tuple[SendingTime, ...], float, tuple[rows.Job, ...], Period | None]:  # fmt: skip
     """Run until every job has its iterations; records, the sampler's account, clock drift, when jobs held GPUs, and if it was found to
     repeat itself, how."""
     start_ns = machine.start_ns()
     clocks = time.time() - time.monotonic()
     sampler = observer.start(plan, network, workers, crossings, queues, folder, start_ns)
-    timeline = Timeline(plan, start_ns, network, queues, machine)
+    timeline = Timeline(plan, start_ns, network, queues, machine, background)
     workers.start(start_ns)
+    background.start(start_ns, len(workers.participants))
     timeline.begin(workers)
     if session:
         session.started(start_ns)
@@ -192,6 +194,8 @@ def _measure(
     records = timeline.run(workers, sampler, emit, look, captures.hear)
     captures.stop(start_ns)
     told = observer.stop(sampler, timeline.missed())
+    if plan.background:
+        tables.write_background(folder / "background.csv", background.finished())
     drift_s = (time.time() - time.monotonic()) - clocks
     return records, *told, drift_s, tuple(timeline.lives.rows()), timeline.period
 

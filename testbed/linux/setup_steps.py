@@ -425,8 +425,8 @@ def _marks(queue: Queue) -> tuple[queues.Counter, ...]:
 
 
 def _congestion_controls(plan: Plan, features: Features) -> Iterator[Change]:
-    kinds = {cc.spec: _kind(cc, features) for cc in plan.ccs}
-    for cc in plan.ccs:
+    kinds = {cc.spec: _kind(cc, features) for cc in plan.registered}
+    for cc in plan.registered:
         yield register(cc, kinds[cc.spec])
     for job in plan.jobs:
         if kinds[job.cc.spec] == "module" and job.cc.source is None:

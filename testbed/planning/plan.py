@@ -26,7 +26,7 @@ from testbed.models import bounds
 from testbed.models.contention import Model
 from testbed.models.frames import payload_share
 from testbed.networks import spraying
-from testbed.planning import captures, jobs, links, names
+from testbed.planning import background, captures, jobs, links, names
 from testbed.planning.jobs import ALONE_ITERATIONS, Placed, Way
 from testbed.planning.links import Network
 from testbed.planning.profiles import Profile
@@ -227,6 +227,7 @@ def _plan(scenario: Scenario, placed: Placed, system: System, profiles: Mapping[
         crossed=len(spec.scheduler) > 1,
         servers=placed.servers,
         nics_per_server=spec.nics,
+        background=background.sources(spec, network.topo, network.bottlenecks, placed.seed),
     )
     plan = msgspec.structs.replace(plan, capture=captures.captured(spec, network.topo, plan))
     _check_marks(plan)
@@ -237,7 +238,12 @@ def _may_repeat(plan: Plan, asked: Iterable[jobs.Asked]) -> bool:
     """Whether nothing is drawn by chance, and nothing happens to the network or its jobs in between."""
     chance = any(wire.jitter_ns or wire.loss or wire.corrupt or wire.burst for wire in plan.wires.values())
     noisy = any(one.varies for one in asked)
-    changes = bool(plan.events) or plan.traced or plan.lives or any(job.leave_ns is not None for job in plan.jobs)
+    changes = (
+        bool(plan.events or plan.background)
+        or plan.traced
+        or plan.lives
+        or any(job.leave_ns is not None for job in plan.jobs)
+    )
     others = any(
         job.program
         or job.groups
@@ -388,7 +394,7 @@ def _alone(plan: Plan, job: JobPlan) -> Plan:
     )
     # Nothing happens to links: `isolated_s` is what a job takes on the network as it is at first.
     return msgspec.structs.replace(
-        plan, alone=job.job, jobs=(lone,), measure_capacity=False, schedule=None, events=(), capture=None
+        plan, alone=job.job, jobs=(lone,), measure_capacity=False, schedule=None, events=(), background=(), capture=None
     )
 
 

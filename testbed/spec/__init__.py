@@ -23,7 +23,7 @@ from testbed.core.text import command, is_text, quoted, shown
 from testbed.core.units import decoded
 from testbed.models.frames import frame
 from testbed.schedulers import job as job_schedulers
-from testbed.spec import backend_names, external, files, limits, system_tables, systems
+from testbed.spec import backend_names, background_tables, external, files, limits, system_tables, systems
 from testbed.spec import fields as declared
 from testbed.spec.aliases import canonical
 from testbed.spec.experiment import OF_JOBS, Event, LinkSpec, Spec, default_job
@@ -67,6 +67,8 @@ def make(fields: dict[str, Any], flags: dict[str, Any], source: str) -> Spec:
     with within(source):
         if "system" in fields:
             fields["system"] = system_tables.texts(fields["system"])
+        if "background" in fields:
+            fields["background"] = background_tables.texts(fields["background"])
     jobs = fields.get("job")
     if isinstance(jobs, list) and jobs:
         with within(source):

@@ -271,6 +271,14 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Share,
         field("fraction of packets with one bit flipped on the last hop", group="network", metavar="FRACTION"),
     ] = msgspec.field(default_factory=lambda: Share("0%"))
+    background: Annotated[
+        tuple[str, ...],
+        field(
+            "background traffic, once for each source: long, poisson:load=0.3,sizes=websearch, incast, storage, checkpoint, inference, iperf3, cmd:command=…, each with its options",
+            group="network",
+            metavar="TRAFFIC",
+        ),
+    ] = ()
     start_offsets: Annotated[
         StartOffsets,
         field(

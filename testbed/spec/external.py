@@ -38,6 +38,9 @@ def _named(fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         for text in _texts(fields.get(name)):
             if _is_code(text):
                 yield name, text
+    for text in _texts(fields.get("background")):
+        if text.startswith("cmd"):
+            yield "background", text
     jobs = fields.get("job")
     for number, job in enumerate(jobs if isinstance(jobs, list) else []):
         for name, value in job.items() if isinstance(job, dict) else ():

@@ -33,6 +33,8 @@ class Lack:
 
 def lacks(plan: Plan) -> Lack | None:
     """Why ``plan`` cannot be computed as flows; None if it can."""
+    if plan.background:
+        return Lack(f"background traffic ({plan.background[0].label}) is made of packets, and the twin has none")
     for job in plan.jobs:
         who = f"job {job.job} ({job.trace})"
         if job.program is not None:

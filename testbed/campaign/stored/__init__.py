@@ -51,6 +51,9 @@ def _executed(plan: Plan) -> Iterator[str]:
     for job in plan.jobs:
         if job.program is not None:
             yield plain(" ".join(job.program))
+    for one in plan.background:
+        if one.kind == "cmd":
+            yield plain(" ".join(one.program))
 
 
 def _wrong(plan: Plan) -> Iterator[str]:

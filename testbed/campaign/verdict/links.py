@@ -25,6 +25,7 @@ QUEUED_S = 0.2  # of less, two samples with a queue may belong to different phas
 FINE_NS = 10_000_000  # of samples further apart, two with a queue may belong to different phases as well
 SAMPLED_S = 1e-6  # to which the tables tell when a sample was taken
 WORKER_S = 1e-7  # by which one worker may delay it that sends datagrams and runs first at that instant: each look at a clock is a nanosecond
+SOURCE_S = 1e-6  # and one source of background traffic, whose flows may begin and end at that instant
 ROUNDED_S = 1e-9  # by which TBF may take a packet's time for shorter than it is: it counts in whole ns
 AT_RATE = 0.95  # an interval with a queue counts as served if it carried this share of the rate
 ALL_DISTURBED = "something disturbed it all the time (I21)"
@@ -81,6 +82,7 @@ def _why_queues_go(case: Case) -> str:
     if (
         may_leave_idle(plan)
         or plan.wires
+        or plan.background
         or any(op.algorithm != "send_recv" for job in plan.jobs for op in job.collectives)
         or any(job.program is not None or job.leave_ns is not None for job in plan.jobs)
     ):
@@ -97,6 +99,7 @@ def excess(case: Case) -> float:
     """I3, exactly: by how many bytes a link has at most carried more than rate × time + bucket in any interval."""
     most = 0.0
     late_s = SAMPLED_S + WORKER_S * sum(len(job.hosts) for job in case.plan.jobs if not job.by_tcp)
+    late_s += SOURCE_S * len(case.plan.background)
     for name, rows in case.links.groupby("link"):
         link = case.plan.bottlenecks[str(name)]
         t, sent, packets = (rows[column].to_numpy() for column in ("t_s", "bytes", "packets"))

@@ -118,6 +118,11 @@ class Run:
         return self.table("training")
 
     @cached_property
+    def background(self) -> pd.DataFrame | None:
+        """Flows of background traffic, as in ``background.csv``; None: there was none."""
+        return self.table("background")
+
+    @cached_property
     def lives(self) -> pd.DataFrame | None:
         """When jobs arrived, got GPUs and ended, as in ``jobs.csv``; None: they hold none, and all go on until the end."""
         return self.table("jobs")
@@ -129,7 +134,15 @@ class Run:
 
     def forget(self) -> None:
         """Let go of the tables that were read: those of two thousand runs would fill gigabytes."""
-        for name in (*TABLES, "nics.csv", "messages.csv", "training.csv", "disturbances.csv", "lives"):
+        for name in (
+            *TABLES,
+            "nics.csv",
+            "messages.csv",
+            "training.csv",
+            "disturbances.csv",
+            "background.csv",
+            "lives",
+        ):
             vars(self).pop(name.removesuffix(".csv"), None)
 
 

@@ -308,6 +308,29 @@ class Capture(msgspec.Struct, frozen=True):
     last: int | None = None  # to the moment that the last one has ended it; None: to the end
 
 
+class Background(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A source of background traffic (`testbed.traffic`): flows between hosts, or a program."""
+
+    kind: str  # as typed
+    label: str  # of tables
+    sources: tuple[str, ...]
+    targets: tuple[str, ...]
+    seed: str
+    cc: CongestionControl
+    start_ns: int = 0  # after the first iteration begins
+    stop_ns: int | None = None  # None: with the run
+    pattern: Literal["long", "random", "periodic"] = "long"
+    gap_ns: float = 0.0  # between two flows of a random pattern in the mean, or two bursts of a periodic one
+    at_once: int = 1  # flows of a burst, or without end
+    fan_in: bool = False  # all flows of a burst go to the first target
+    sizes: tuple[float, ...] = (1.0,)  # CDF of flow sizes: bytes, and the share of flows up to them
+    shares: tuple[float, ...] = (1.0,)
+    response_bytes: int | None = None  # what the target answers; None: it reads only
+    priority: str = "0"  # class selector, or by-size
+    program: tuple[str, ...] = ()  # in place of flows: its words
+    server: tuple[str, ...] = ()  # what runs on the target before it
+
+
 class Plan(msgspec.Struct, frozen=True):
     """One run."""
 
@@ -346,6 +369,12 @@ class Plan(msgspec.Struct, frozen=True):
     servers: dict[str, int] = {}  # GPUs of each, where jobs hold some; empty: none do, or older
     nics_per_server: int = 1  # each is a host of the topology, with a link of its own
     capture: Capture | None = None
+    background: tuple[Background, ...] = ()
+
+    @property
+    def registered(self) -> list[CongestionControl]:
+        """What the kernel is told of: the congestion controls of jobs and of background traffic, each once."""
+        return list({cc.spec: cc for cc in (*self.ccs, *(one.cc for one in self.background))}.values())
 
     @property
     def traced(self) -> bool:

@@ -52,6 +52,21 @@ class LinkSample(msgspec.Struct, frozen=True):
     backlog_bytes: int
 
 
+class BackgroundFlow(msgspec.Struct, frozen=True):
+    """``background.csv``: a flow of background traffic, or a program."""
+
+    label: Annotated[str, msgspec.Meta(pattern=r"^[^\x00-\x1f]+$")]
+    flow: int
+    source: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.]+$")]
+    target: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.]+$")]
+    burst: int  # flows of one burst have one number
+    bytes: int | None  # None: without end, or a program's
+    start_s: float
+    end_s: float | None  # last byte at the target, or of the response at the source; None: not ended
+    received_bytes: int  # at the target
+    failure: Annotated[str, msgspec.Meta(pattern=r"^[^\x00-\x1f]*$")]
+
+
 class Band(msgspec.Struct, frozen=True):
     """``priority_queues.csv``: one band of one direction of a bottleneck, over the whole run."""
 
@@ -151,6 +166,7 @@ class Job(msgspec.Struct, frozen=True):
 Row = (
     Iteration
     | Operation
+    | BackgroundFlow
     | LinkSample
     | Band
     | FlowSample

@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from testbed.core.placing import Metrics
+from testbed.core.runs.background import Traffic
 from testbed.core.runs.findings import Finding, OfferedLoad
 from testbed.core.runs.plan import Clock, Role
 from testbed.core.runs.verdict import Row, Word
@@ -82,6 +83,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     conclusion: str | None  # `findings` in words
     findings: tuple[Finding, ...] = ()
     repeatability: Row | None = None  # I10, over the seeds; None: an older testbed did not compute it
+    background: tuple[Traffic, ...] = ()  # what background traffic came to
     schedule: Schedule | None = None  # None: jobs hold no GPUs, a seed ended none, or it is older
 
 

@@ -66,6 +66,7 @@ TABLES = {
     ),
     "training.csv": _columns(rows.Training, key=("job", "iteration")),
     "disturbances.csv": _columns(rows.Disturbance),
+    "background.csv": _columns(rows.BackgroundFlow, key=("label", "flow")),
     "jobs.csv": _columns(rows.Job, key=("job",)),
 }
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from testbed.congestion import catalogue
 from testbed.core.errors import MachineError, TestbedError
 from testbed.core.runs.manifest import Loaded
-from testbed.core.runs.plan import CongestionControl, JobPlan
+from testbed.core.runs.plan import CongestionControl, Plan
 from testbed.linux import netns
 from testbed.linux.features import kernel_has, loaded
 from testbed.linux.loading import bpf, declared
@@ -109,13 +109,12 @@ def _load(cc: CongestionControl, modules: Path) -> str:
     return new[0]
 
 
-def in_force(
-    registered: Mapping[str, Registered], jobs: Iterable[JobPlan], namespace: Callable[[str], int]
-) -> tuple[Loaded, ...]:
+def in_force(registered: Mapping[str, Registered], plan: Plan, namespace: Callable[[str], int]) -> tuple[Loaded, ...]:
     """Every congestion control of a run with its constants, as the kernel holds them in the ``namespace`` of a host that uses it."""
-    users = {job.cc.spec: job for job in jobs}
+    users = {one.cc.spec: (one.cc, one.sources[0]) for one in plan.background}
+    users |= {job.cc.spec: (job.cc, job.hosts[0]) for job in plan.jobs}
     return tuple(
-        Loaded(spec, each.name, each.kind, constants_in(namespace(users[spec].hosts[0]), users[spec].cc, each))
+        Loaded(spec, each.name, each.kind, constants_in(namespace(users[spec][1]), users[spec][0], each))
         for spec, each in registered.items()
     )
 

@@ -18,6 +18,7 @@ from testbed.core.runs.manifest import Period
 from testbed.core.runs.plan import LinkEvent, Plan, RateTrace
 from testbed.linux import settings
 from testbed.linux.network import Network, link_name, switch
+from testbed.linux.participants.background import Sources
 from testbed.linux.participants.child import Child
 from testbed.linux.participants.job_lifecycle import Lives, Outcome
 from testbed.linux.participants.participant import Participant
@@ -74,7 +75,10 @@ class Machine:
 class Timeline:
     """What is still to come of a plan that began at ``start_ns``."""
 
-    def __init__(self, plan: Plan, start_ns: int, network: Network, queues: list[Queues], machine: Machine) -> None:
+    def __init__(
+        self, plan: Plan, start_ns: int, network: Network, queues: list[Queues], machine: Machine, background: Sources
+    ) -> None:
+        self.background = background or Sources(plan, network, virtual_time=machine.virtual_time)
         self.start_ns, self.network = start_ns, network
         self.queues = {queue.link: queue for queue in queues}
         self.events = list(plan.events)
@@ -105,6 +109,7 @@ class Timeline:
         self.missing = {(each.job, each.rank) for each in workers.participants if each.job not in self.leaving}
         while self.missing or self.leaving:
             look()
+            self.background.look()
             self._catch_up(workers)
             if select.select([sampler], [], [], 0)[0]:
                 for line in sampler.lines():
@@ -204,6 +209,7 @@ class Timeline:
     def _next(self) -> float:
         coming = [*self.leaving.values(), *(self.start_ns + event.at_ns for event in self.events[:1])]
         coming += [self.start_ns + self.steps[link] * trace.every_ns for link, trace in self.traces.items()]
+        coming += self.background.next_ns
         if self.lives.next_ns is not None:
             coming.append(self.start_ns + self.lives.next_ns)
         return min([time.monotonic() + LOOK_S, *(at / 1e9 for at in coming)])

@@ -81,6 +81,11 @@ def write_jobs(path: Path, lives: Iterable[rows.Job]) -> None:
     rows.write(path, rows.Job, lives, decimals=9)
 
 
+def write_background(path: Path, flows: Iterable[rows.BackgroundFlow]) -> None:
+    """``background.csv``."""
+    rows.write(path, rows.BackgroundFlow, flows, decimals=9)
+
+
 def archive(folder: Path) -> bytes:
     """The folder's files as a tar archive."""
     buffer = io.BytesIO()

@@ -1,0 +1,111 @@
+"""From ``background`` of a spec to the sources of background traffic of a plan."""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from mininet.topo import Topo
+
+from testbed.congestion import catalogue
+from testbed.core.errors import RequestError, within
+from testbed.core.runs.plan import Background, Link
+from testbed.core.text import quoted
+from testbed.models.frames import payload_share
+from testbed.spec import Spec
+from testbed.traffic import kinds, sizes
+
+IPERF3_PORT = 5201
+
+
+def sources(spec: Spec, topo: Topo, bottlenecks: dict[str, Link], seed: int) -> tuple[Background, ...]:
+    """The sources of background traffic of a run; raises `RequestError`."""
+    found = []
+    for number, text in enumerate(spec.background):
+        with within(f"background.{number}"):
+            found.append(_source(spec, topo, bottlenecks, text, f"background {seed} {number}"))
+    labels = [one.label for one in found]
+    if again := [label for label in labels if labels.count(label) > 1]:
+        raise RequestError(f"background: {quoted(again[0])} is there twice. Give one a label: label=NAME")
+    return tuple(found)
+
+
+def _source(spec: Spec, topo: Topo, bottlenecks: dict[str, Link], text: str, seed: str) -> Background:
+    kind, label, asked = kinds.parse(text)
+    left, right = _sides(topo, bottlenecks)
+    senders, receivers = _hosts(asked.sources, topo, left, "sources"), _hosts(asked.targets, topo, right, "targets")
+    if stray := set(senders) & set(receivers):
+        raise RequestError(f"{min(stray)} is a source and a target. Give hosts on both sides: sources=l1,targets=r1")
+    cc = catalogue.parse(asked.congestion, spec.preset)
+    if not catalogue.of_the_kernel(cc) or cc.constants:
+        raise RequestError(f"congestion: {quoted(asked.congestion)} is none of the kernel's own, such as cubic or reno")
+    rate_bps = min(link.rate_bps for link in bottlenecks.values()) * payload_share(spec.mtu)
+    return Background(
+        kind=kind, label=label, sources=senders, targets=receivers, seed=seed, cc=cc, start_ns=round(asked.start * 1e9),
+        stop_ns=round(asked.stop * 1e9) or None, priority=asked.priority, **_pattern(asked, senders, rate_bps),
+    )  # fmt: skip
+
+
+def _pattern(asked: kinds.Ends, senders: Sequence[str], rate_bps: float) -> dict[str, Any]:
+    """What each kind comes to."""
+    match asked:
+        case kinds.Long():
+            return {"at_once": asked.flows}
+        case kinds.Poisson():
+            found = sizes.find(asked.sizes)
+            gap_ns = found.mean * 8 / (asked.load * rate_bps) * 1e9
+            return {"pattern": "random", "gap_ns": gap_ns, "sizes": found.bytes, "shares": found.shares}
+        case kinds.Storage():
+            return {"pattern": "random", "gap_ns": 1e9 / asked.rate, "sizes": (float(asked.bytes),)}
+        case kinds.Inference():
+            return {
+                "pattern": "random", "gap_ns": 1e9 / asked.rate, "sizes": (float(asked.request),),
+                "response_bytes": asked.response,
+            }  # fmt: skip
+        case kinds.Incast():
+            return {
+                "pattern": "periodic", "gap_ns": _period(asked.every), "sizes": (float(asked.bytes),), "at_once": asked.degree,
+                "fan_in": True,
+            }  # fmt: skip
+        case kinds.Checkpoint():
+            return {
+                "pattern": "periodic", "gap_ns": _period(asked.every), "sizes": (float(asked.bytes),), "at_once": len(senders)
+            }  # fmt: skip
+        case kinds.Iperf3():
+            words = ("iperf3", "-c", "{target}", "-t", str(asked.seconds), "-P", str(asked.parallel), "-J")
+            how = ("-u", "-b", "0") if asked.udp else ("-C", asked.congestion)
+            return {"program": (*words, *how), "server": ("iperf3", "-s", "-1", "-p", str(IPERF3_PORT))}
+        case kinds.Command():
+            return {"program": tuple(shlex.split(asked.command))}
+    raise AssertionError(asked)
+
+
+def _period(seconds: float) -> float:
+    if seconds <= 0:
+        raise RequestError("every: is no time. Write one with its unit: 100ms")
+    return seconds * 1e9
+
+
+def _sides(topo: Topo, bottlenecks: dict[str, Link]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The hosts on both sides of the first bottleneck, as far as one can tell: those next to its ends, else all in two halves."""
+    hosts = [name for name in topo.hosts() if not topo.isRouter(name)]
+    near = {name: {other for a, b in topo.links() for other in (a, b) if name in (a, b)} - {name} for name in hosts}
+    for name in sorted(bottlenecks):
+        ends = next(((a, b) for x, y in topo.links() for a, b in ((x, y), (y, x)) if f"{a}-{b}" == name), None)
+        if ends is not None:
+            left, right = (tuple(host for host in hosts if end in near[host]) for end in ends)
+            if left and right:
+                return left, right
+    half = max(1, len(hosts) // 2)
+    return tuple(itertools.islice(hosts, half)), tuple(hosts[half:])
+
+
+def _hosts(text: str, topo: Topo, usual: tuple[str, ...], field: str) -> tuple[str, ...]:
+    known = [name for name in topo.hosts() if not topo.isRouter(name)]
+    names = tuple(text.split("+")) if text else usual
+    for name in names:
+        if name not in known:
+            raise RequestError(f"{field}: there is no host {quoted(name)}. There are {', '.join(known[:20])}")
+    return names
