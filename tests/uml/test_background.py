@@ -67,10 +67,10 @@ def test_fair_shares_complete_as_processor_sharing(load: float, tmp_path: Path) 
 def test_priority_queues_serve_small_flows_first(tmp_path: Path) -> None:
     """Slowdown by size: under DCTCP small flows wait behind large ones; in priority queues by size they do not."""
     means = {}
-    for name, fields in {"dctcp": {}, "by-size": {"priority_queues": "3"}}.items():
+    for name, queues in {"dctcp": "1", "by-size": "3"}.items():
         more = ",priority=by-size" if name == "by-size" else ""
         results = testbed.run(
-            **QUIET, iterations=40, rate="200mbit", nic="inf", **fields,
+            **QUIET, iterations=40, rate="200mbit", nic="inf", priority_queues=queues,
             background=[f"poisson:load=0.6,sizes=websearch,congestion=dctcp{more}"], out=tmp_path / name,
         )  # fmt: skip
         flows = results.table("background").dropna(subset=["end_s"])

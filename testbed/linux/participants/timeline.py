@@ -76,8 +76,9 @@ class Timeline:
     """What is still to come of a plan that began at ``start_ns``."""
 
     def __init__(
-        self, plan: Plan, start_ns: int, network: Network, queues: list[Queues], machine: Machine, background: Sources
-    ) -> None:
+        self, plan: Plan, start_ns: int, network: Network, queues: list[Queues], machine: Machine,
+        background: Sources | None = None,
+    ) -> None:  # fmt: skip
         self.background = background or Sources(plan, network, virtual_time=machine.virtual_time)
         self.start_ns, self.network = start_ns, network
         self.queues = {queue.link: queue for queue in queues}

@@ -252,7 +252,7 @@ def carried_out(says: list[Any], monkeypatch: pytest.MonkeyPatch) -> tuple[FakeW
     fake = FakeWorkers(says)
     found = timeline.Timeline(plan, 0, cast(Any, None), [], timeline.Machine())
     found.begin(cast(Any, fake))
-    found.run(cast(Any, fake), cast(Any, None), lambda _event: None, lambda: None)
+    found.run(cast(Any, fake), cast(Any, None), lambda _event: None, lambda: None, lambda _record: None)
     return fake, found
 
 
