@@ -1,7 +1,5 @@
 """Configuration of the documentation site: ``make docs`` builds it into build/docs."""
 
-from pathlib import Path
-
 project = "MLTCP testbed"
 author = "The MLTCP testbed's authors"
 extensions = ["myst_parser"]
@@ -12,7 +10,4 @@ html_title = project
 html_show_sphinx = False
 html_copy_source = False
 
-# Pages at the top that have no successor in a folder yet.
-OLD = [path.name for path in Path(__file__).parent.glob("*.md") if path.name != "index.md"]
-exclude_patterns = ["notes", "notebooks", "report", *OLD]
-suppress_warnings = ["myst.xref_missing"]
+exclude_patterns = ["notes", "notebooks", "report"]

@@ -35,10 +35,10 @@ This page lists the conditions that decide a run's verdict. `verdict.json` has o
 | invariant | quantity | suspect | invalid |
 |---|---|---|---|"""
 REMEDIES_HEAD = """
-## Source and remedy
+## Remedies
 
-| invariant | measured by | if it fails |
-|---|---|---|"""
+| invariant | if it fails |
+|---|---|"""
 COMMON_CODES = frozenset(
     {
         "0 done",
@@ -56,32 +56,32 @@ DEPENDENT: Mapping[Callable[..., Limits], tuple[str, str]] = {
     machine.steal_limits: ("> 1 %", "> 5 % (disturbances unknown)"),
     burst_limits: ("> 11.8, plus the packets of one `rx_coalesce` (virtual time)", "–"),
 }
-SOURCES: Mapping[str, tuple[str, str]] = {
-    "I1": ("each setting, read back from the kernel", "the run stops; report the setting that differs"),
-    "I2": ("all flows sending freely for 0.7 s, once per experiment", "lower `--rate`, or `--on uml`"),
-    "I3": ("byte counter of the bottleneck queue", "`--on uml`; an excess under virtual time is a bug: report it"),
-    "I4": ("the same counter", "`--on uml`, or a quieter machine"),
-    "I5": ("interface counters, softnet drops", "lower `--rate`, or `--on uml`"),
-    "I6": ("clocks of the workers", "fewer workers per core, or `--on uml`"),
-    "I7": ("`/proc/stat`", "fewer jobs, or a quieter machine"),
-    "I8": ("datagrams before and after the run", "a quieter machine"),
-    "I9": ("socket byte counters of both ends", "a bug of the transport or collective: report it"),
-    "I10": ("`summary.json`, from 5 seeds on", "more seeds"),
-    "I11": ("the run below `isolated/`", "check the trace's ideal, `--nic` and `--buffer`"),
-    "I12": ("both clocks, before and after", "stop clock synchronization during the run"),
-    "I13": ("counter in `kernel/bpf/guard.h`", "the kernel module instead of eBPF (`--on uml`)"),
-    "I14": ("whether the kernel's ECMP hash has a seed", "a kernel with seeded hashes (`--on uml`)"),
-    "I15": ("events left at the end of the run", "a longer run, or earlier events"),
-    "I16": ("`flows.csv`, second half of the run, without four iterations of learning", "pauses longer than `first_gap`, or `total_bytes`"),
-    "I17": ("`tcpi_rwnd_limited`, `tcpi_sndbuf_limited` ÷ `tcpi_busy_time`", "a larger `--sndbuf`"),
-    "I18": ("TCP counters of each host; drops in `links.csv` and `nics.csv`", "recorded only; read it next to each claim on TCP"),
-    "I19": ("`TCPBacklogDrop`, `TCPRcvQDrop`, `TCPOFODrop`, `PruneCalled` and others", "a quieter machine, or a lower `--rate`"),
-    "I20": ("the plan", "recorded only"),
-    "I21": ("`disturbances.csv`", "a quieter machine, or `--on uml`"),
-    "I22": ("`jobs.csv`, where jobs hold GPUs", "the job's `failure_reason`"),
-    "I23": ("the plan, with `--on flow`", "`--on uml`"),
-    "I24": ("counters of each socket, in `manifest.json`", "fewer workers per core"),
-    "I25": ("the lines typed, in `manifest.json`", "repeat the run without typed commands"),
+REMEDIES: Mapping[str, str] = {
+    "I1": "the run stops; report the setting that differs",
+    "I2": "lower `--rate`, or `--on uml`",
+    "I3": "`--on uml`; an excess under virtual time is a bug: report it",
+    "I4": "`--on uml`, or a quieter machine",
+    "I5": "lower `--rate`, or `--on uml`",
+    "I6": "fewer workers per core, or `--on uml`",
+    "I7": "fewer jobs, or a quieter machine",
+    "I8": "a quieter machine",
+    "I9": "a bug of the transport or collective: report it",
+    "I10": "more seeds",
+    "I11": "check the trace's ideal, `--nic` and `--buffer`",
+    "I12": "stop clock synchronization during the run",
+    "I13": "the kernel module instead of eBPF (`--on uml`)",
+    "I14": "a kernel with seeded hashes (`--on uml`)",
+    "I15": "a longer run, or earlier events",
+    "I16": "pauses longer than `first_gap`, or `total_bytes`",
+    "I17": "a larger `--sndbuf`",
+    "I18": "recorded only; read it next to claims on TCP",
+    "I19": "a quieter machine, or a lower `--rate`",
+    "I20": "recorded only",
+    "I21": "a quieter machine, or `--on uml`",
+    "I22": "the job's `failure_reason`",
+    "I23": "`--on uml`",
+    "I24": "fewer workers per core",
+    "I25": "repeat the run without typed commands",
 }  # fmt: skip
 
 
@@ -109,8 +109,8 @@ def _commands() -> Iterator[str]:
 
 def invariants() -> str:
     """Every invariant, with its limits."""
-    sources = (f"| {_label(name)} | {source} | {remedy} |" for name, (source, remedy) in SOURCES.items())
-    return "\n".join([INVARIANTS_HEAD, *_limits(), REMEDIES_HEAD, *sources, ""])
+    remedies = (f"| {_label(name)} | {remedy} |" for name, remedy in REMEDIES.items())
+    return "\n".join([INVARIANTS_HEAD, *_limits(), REMEDIES_HEAD, *remedies, ""])
 
 
 def _limits() -> Iterator[str]:

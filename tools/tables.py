@@ -17,6 +17,11 @@ from testbed.report import added_lines
 from testbed.traces import trace as traces
 
 WORKERS = 2
+SOURCES = {
+    "recorded, times scaled": "recorded",
+    "derived from a measured trace": "profile",
+    "derived from published numbers": "computed",
+}  # of the library's traces, in a word
 
 
 def lines() -> str:
@@ -30,7 +35,7 @@ def lines() -> str:
 
 
 def library() -> str:
-    return table("name | what | label | per iteration | native rate | alone | duty", map(_trace, traces.names()))
+    return table("name | what | source | per iteration | native rate | alone | duty", map(_trace, traces.names()))
 
 
 def _trace(name: str) -> str:
@@ -41,7 +46,7 @@ def _trace(name: str) -> str:
     busy = busy_s(trace, WORKERS, rate)
     exchanges = sum(op.kind != "compute" for op in trace.operations)
     return (
-        f"| `{name}` | {trace.model} | {trace.source.kind} | {trace.bytes_per_iteration / 1e6:,.1f} MB in {exchanges} | "
+        f"| `{name}` | {trace.model} | {SOURCES.get(trace.source.kind, trace.source.kind)} | {trace.bytes_per_iteration / 1e6:,.1f} MB in {exchanges} | "
         f"{rate} | {period_s * 1e3:,.1f} ms | {busy / period_s:.0%} |"
     )
 

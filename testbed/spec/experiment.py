@@ -35,12 +35,14 @@ class LinkSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """What one link of the topology has of its own; both directions, or with `oneway` that which it is named by ("h1-s1": what h1 sends)."""
 
     rate: Annotated[LinkRate | None, field("bottleneck rate, or a fraction of the experiment's: 50%")] = None
-    buffer: Annotated[QueueLength | None, field("bottleneck buffer", metavar="LENGTH")] = None
+    buffer: Annotated[
+        QueueLength | None, field("bottleneck buffer, as time, size or frames: 1ms, 500kB, 200p", metavar="LENGTH")
+    ] = None
     ecn: Annotated[Marks | None, field("ECN marking of a bottleneck", metavar="THRESHOLDS")] = None
     queue: Annotated[str | None, field("bottleneck queue", metavar="QUEUE")] = None
     rate_trace: Annotated[str | None, field("file whose rates a bottleneck follows (mahimahi)", metavar="FILE")] = None
     delay: Annotated[Duration | None, field("one-way delay, after the queue of a bottleneck")] = None
-    jitter: Annotated[Duration | None, field("uniform variation of the delay")] = None
+    jitter: Annotated[Duration | None, field("uniform variation of the delay; packets may be reordered")] = None
     loss: Annotated[Loss | None, field("random packet loss", metavar="FRACTION")] = None
     corrupt: Annotated[Share | None, field("fraction of packets with one bit flipped", metavar="FRACTION")] = None
     oneway: Annotated[
@@ -91,9 +93,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             if_unset="a synthetic job",
         ),
     ] = None
-    compute: Annotated[
-        Duration | None, field("compute time per iteration of a synthetic job; needs --bytes", group="workload")
-    ] = None
+    compute: Annotated[Duration | None, field("compute time per iteration of a synthetic job", group="workload")] = None
     bytes: Annotated[
         Size | None,
         field(
@@ -132,7 +132,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     partition_bytes: Annotated[
         Size | None,
         field(
-            "largest part of a message that takes credit; needs --credit-bytes",
+            "largest part of a message that takes credit",
             group="workload",
             old_names=("partition",),
             folder_name="partition",

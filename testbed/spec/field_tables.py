@@ -39,8 +39,12 @@ def _sections() -> Iterator[str]:
     for group in fields.GROUPS:
         own = [field for field in fields.of_struct(Spec).values() if field.declaration.group == group]
         yield f"## {group.capitalize()}\n\n{_fields(own)}"
+    experiment = {name: field.declaration.description for name, field in fields.of_struct(Spec).items()}
     for title, kind in TABLES.items():
-        yield f"## {title}\n\n{_fields(fields.of_struct(kind).values())}"
+        every = fields.of_struct(kind).values()
+        own = [field for field in every if experiment.get(field.name) != field.declaration.description]
+        same = ", ".join(f"`{field.name}`" for field in every if field not in own)
+        yield f"## {title}\n" + (f"\nAs the fields above: {same}.\n" if same else "") + f"\n{_fields(own)}"
     yield "## Options of transports: `ltp:fraction=0.9`\n\n" + _options(
         {name: transports.find(name).Options for name in transports.names()}
     )

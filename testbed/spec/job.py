@@ -45,18 +45,22 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
 
     trace: Annotated[str | None, field("trace to replay: a name of the library, or ./mine.json")] = None
     compute: Annotated[Duration | None, field("compute time per iteration of a synthetic job")] = None
-    bytes: Annotated[Size | None, field("bytes per iteration of a synthetic job")] = None
-    buckets: Annotated[int | None, field("buckets exchanged during the backward pass")] = None
+    bytes: Annotated[
+        Size | None, field("bytes per iteration of a synthetic job: sent one way by two workers, all-reduced by more")
+    ] = None
+    buckets: Annotated[
+        int | None, field("buckets in which a synthetic job exchanges its tensor during the backward pass")
+    ] = None
     train: Annotated[str | None, field("model to train over the emulated network", metavar="MODEL")] = None
     ddp: Annotated[str | None, field("model to train with PyTorch (`host`)", metavar="MODEL")] = None
     cmd: Annotated[str | None, field("program to run on every worker (`host`)", metavar="COMMAND")] = None
-    workers: Annotated[int | None, field("number of workers")] = None
+    workers: Annotated[int | None, field("workers per job")] = None
     collective: Annotated[str | None, field("algorithm of its collectives", metavar="NAME")] = None
     channels: Annotated[int | None, field("parallel connections per flow")] = None
     credit_bytes: Annotated[
         Size | None,
         field(
-            "bytes that a worker may have outstanding; front layers go first",
+            "bytes that a worker may have outstanding; front layers go first, and exchanges overlap",
             old_names=("window",),
             folder_name="window",
         ),
@@ -67,7 +71,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     ] = None
     offset: Annotated[Duration | None, field("arrival, after the start")] = None
     leave: Annotated[Duration | None, field("departure, after the start: its workers are killed")] = None
-    noise: Annotated[Noise | None, field("compute-time noise")] = None
+    noise: Annotated[Noise | None, field("compute-time noise: 5%, lognormal:5%, stragglers:1%")] = None
     device: Annotated[
         str | None,
         field(
