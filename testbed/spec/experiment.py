@@ -246,7 +246,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     priority_queues: Annotated[
         PriorityQueues,
         field(
-            "strict-priority queues by DSCP, below one for control; 4,drop-non-ect: drop packets that cannot be marked; 4,mlt-thresholds: MLT's thresholds; 1,separate-control: one data queue; 1: one queue for all packets",
+            "strict-priority queues by DSCP, below one for control; 4,drop-non-ect: drop what cannot be marked; 4,mlt-thresholds: MLT's; 1,separate-control: one data queue; 1: one for all",
             group="network",
             metavar="N",
             old_names=("bands",),
