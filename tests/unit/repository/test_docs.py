@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import subprocess
@@ -62,6 +63,19 @@ def test_a_short_command_shown_works(command: shown.Shown, tmp_path: Path) -> No
         [sys.executable, "-m", "testbed", *command.words], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == EXIT_OK, done.stderr
+
+
+def test_every_target_shown_is_one_of_make() -> None:
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    blocks = "".join(token.content for page in TEXTS for token in shown.tokens(page) if token.type == "fence")
+    asked = set(re.findall(r"^make ([\w-]+)", blocks, re.MULTILINE))
+    assert asked and asked <= targets
+
+
+def test_every_module_shown_can_be_run() -> None:
+    blocks = "".join(token.content for page in TEXTS for token in shown.tokens(page) if token.type == "fence")
+    for name in set(re.findall(r"^(?:\S*/)?python -m ([\w.]+)", blocks, re.MULTILINE)) - {"venv"}:
+        assert importlib.util.find_spec(name) is not None, name
 
 
 def test_the_trace_shown_is_valid(tmp_path: Path) -> None:
