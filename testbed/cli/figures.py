@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, default=Path("figures"), help="folder for figures (default: %(default)s)")
     parser.add_argument(
         "--figure", action="append", default=[], metavar="NAME|./mine.py",
-        help="figure to draw from the results, once for each (default: every figure that knows an experiment)",
+        help="figure to draw from the results, once for each (default: an experiment's own figure, or else the default set)",
     )  # fmt: skip
     parser.add_argument(
         "--from-tables", action="store_true",
@@ -49,7 +49,8 @@ def run(parsed: argparse.Namespace) -> int:
                 unusable(error, what)
                 failed = True
             else:
-                print(*map(text.plain, written[:1]), sep="\n", end="\n" if written else "")
+                images = [path for path in written if path.suffix == ".png"] or written[:1]
+                print(*map(text.plain, images), sep="\n", end="\n" if images else "")
             counter.advance()
     if not drawn:
         missing = "figure with its table" if parsed.from_tables else "experiment"

@@ -113,7 +113,8 @@ class Results:
         return pd.concat([_labelled(run, part, several) for run, part in parts], ignore_index=True)
 
     def plot(self, name: str = "interleaving") -> Figure:
-        """A view of this experiment (``interleaving``, ``shares``), a figure of the report by its id, or ``./mine.py``.
+        """A view of this experiment (``interleaving``, ``times``, ``windows``, ``queues``, ``link-shares``, ``per-job``,
+        ``shares``), a figure of the report by its id, or ``./mine.py``.
 
         Raises `RequestError` for an unknown name, and `LoadError` if these runs have nothing for the figure.
         """

@@ -20,6 +20,7 @@ from testbed.core.runs import metrics
 from testbed.core.runs.load import Experiment, Run
 from testbed.models import bottleneck
 from testbed.report import drawing, style
+from testbed.report.views import panels
 
 SHOWN_ITERATIONS = 4
 WINDOW_S = 0.02
@@ -31,12 +32,14 @@ def draw(experiment: Experiment, out: Path) -> list[Path]:
         return []
     runs = [experiment.runs_of(cc)[0] for cc in experiment.systems]
     link = bottleneck.busiest(runs)
+    blocks, across = panels.grid(len(runs))
     figure, axes = style.new_figure(
-        3, len(runs), figsize=((5.2 if len(runs) < 3 else 3.6) * len(runs), 7.2), sharey="row"
+        3 * blocks, across, figsize=((5.2 if across < 3 else 3.6) * across, 7.2 * blocks), sharey="row"
     )
     data = []
     top = max(float(metrics.pooled(run.times).max()) for run in runs)
-    for column, run in enumerate(runs):
+    for place, run in enumerate(runs):
+        column, row = place % across, 3 * (place // across)
         times = run.times
         rates = _rates(run, link)
         data.append(_tidy(run, rates))
@@ -45,24 +48,28 @@ def draw(experiment: Experiment, out: Path) -> list[Path]:
         )
         end = float(run.iterations["end_s"].max())
         shown = min(SHOWN_ITERATIONS, len(times))
-        name = run.system + (": " if len(runs) < 3 else "\n")
-        _throughput(axes[0, column], run, link, rates, (0.0, first))
-        axes[0, column].set_title(f"{name}the first {drawing.count(shown, 'iteration')}")
-        _throughput(axes[1, column], run, link, rates, (end - last, end))
-        axes[1, column].set_title(f"{name}the last {shown}")
-        _iterations(axes[2, column], run, times, top, _references(experiment, run))
-        axes[2, column].set_title(f"{name}every iteration")
+        name = panels.heading(run.system) + (": " if across < 3 else "\n")
+        _throughput(axes[row, column], run, link, rates, (0.0, first))
+        axes[row, column].set_title(f"{name}the first {drawing.count(shown, 'iteration')}")
+        _throughput(axes[row + 1, column], run, link, rates, (end - last, end))
+        axes[row + 1, column].set_title(f"{name}the last {shown}")
+        _iterations(axes[row + 2, column], run, times, top, _references(experiment, run))
+        axes[row + 2, column].set_title(f"{name}every iteration")
     unit = _unit(runs[0])[0]
-    for row in (0, 1):
+    for place in range(len(runs), blocks * across):  # panels without a system
+        for row in range(3):
+            axes[3 * (place // across) + row, place % across].remove()
+    for row in range(3 * blocks):
         axes[row, 0].set_ylabel(
-            f"sum of all flows of each job\n(stacked, {unit})"
+            "iteration time (s)"
+            if row % 3 == 2
+            else f"sum of all flows of each job\n(stacked, {unit})"
             if link is None
-            else f"{_arrow(link)}, each job\n(stacked, {unit})"
+            else f"{panels.arrow(link)}, each job\n(stacked, {unit})"
         )
-    axes[2, 0].set_ylabel("iteration time (s)")
-    jobs = [Patch(color=_colour(job.job), label=f"job {job.job}") for job in runs[0].jobs]
+    jobs = [Patch(color=key, label=label) for key, label in panels.job_labels(runs[0]).items()]
     figure.legend(handles=jobs, loc="outside upper center", ncols=min(len(jobs), 8))
-    figure.text(0.01, -0.01, _caption(runs, link), va="top", fontsize=8, color=style.REFERENCE)
+    drawing.caption(figure, *_caption(runs, link).split("\n"))
     drawing.write_table(pd.concat(data), _csv(out))
     written = style.save(figure, out / "interleaving")
     return [*written, _csv(out)]
@@ -80,15 +87,6 @@ def _unit(run: Run) -> tuple[str, float]:
     return ("Gbit/s", 1e9) if run.rate_bps >= 5e9 else ("Mbit/s", 1e6)
 
 
-def _colour(job: int) -> str:
-    return style.JOBS[job % len(style.JOBS)]
-
-
-def _arrow(link: str) -> str:
-    """A direction as people write it: ``s1→s2``."""
-    return link.replace("-", "→", 1)
-
-
 def _csv(out: Path) -> Path:
     return out / "interleaving.csv"
 
@@ -103,7 +101,7 @@ def _throughput(axis: Any, run: Run, link: str | None, rates: pd.DataFrame, span
     unit = _unit(run)[1]
     shown = rates[(rates.index >= span[0]) & (rates.index <= span[1])]
     axis.stackplot(
-        shown.index, *(shown[job] / unit for job in shown.columns), colors=[_colour(int(job)) for job in shown.columns],
+        shown.index, *(shown[job] / unit for job in shown.columns), colors=[panels.colour(int(job)) for job in shown.columns],
         step="mid", linewidth=0,
     )  # fmt: skip
     axis.set_xlim(*span)
@@ -145,17 +143,27 @@ def _references(experiment: Experiment, run: Run) -> dict[int, tuple[str, float]
 def _iterations(axis: Any, run: Run, times: pd.DataFrame, top: float, references: dict[int, tuple[str, float]]) -> None:
     for job in times.columns:
         axis.plot(
-            times.index, times[job], marker="o", markersize=3, linewidth=1, color=_colour(int(job)),
+            times.index, times[job], marker="o", markersize=3, linewidth=1, color=panels.colour(int(job)),
         )  # fmt: skip
     levels: dict[tuple[str, float], str] = {}  # one line for all jobs that compare with the same
     for number, (what, seconds) in references.items():
         shared = (what, round(seconds, 4)) in levels or len(references) == 1
-        levels[what, round(seconds, 4)] = style.REFERENCE if shared else _colour(number)
-    for (what, seconds), colour in levels.items():
-        axis.axhline(seconds, color=colour, linewidth=0.8, linestyle="--")
+        levels[what, round(seconds, 4)] = style.REFERENCE if shared else panels.colour(number)
+    lowest = min([*(seconds for _, seconds in levels), *metrics.pooled(times)])
+    highest = max(top, 1.05 * lowest)
+    margin = 0.14 * (highest - lowest)
+    near: list[list[tuple[str, float]]] = []  # one label for lines without room for two labels between them
+    for what, seconds in sorted(levels, key=lambda level: level[1]):
+        axis.axhline(seconds, color=levels[what, seconds], linewidth=0.8, linestyle="--")
+        if near and near[-1][-1][0] == what and seconds - near[-1][-1][1] < margin:
+            near[-1].append((what, seconds))
+        else:
+            near.append([(what, seconds)])
+    for group in near:
+        what, seconds = group[0]
         axis.annotate(
-            f"{what} {seconds:.3f} s", (1, seconds), xycoords=("axes fraction", "data"), ha="right", va="top", fontsize=8,
-            xytext=(0, -3), textcoords="offset points", color=colour,
+            f"{what} {', '.join(f'{level:.3f}' for _, level in group)} s", (1, seconds), xycoords=("axes fraction", "data"), ha="right", va="top", fontsize=8,
+            xytext=(0, -3), textcoords="offset points", color=levels[what, seconds] if len(group) == 1 else style.REFERENCE,
         )  # fmt: skip
     learned = metrics.mltcp_active_from(run.iterations, run.flows, [job.job for job in run.jobs if job.cc.is_mltcp])
     if learned is not None:
@@ -164,9 +172,6 @@ def _iterations(axis: Any, run: Run, times: pd.DataFrame, top: float, references
             "MLTCP active", (learned, 1), xycoords=("data", "axes fraction"), ha="left", va="top",
             xytext=(4, -2), textcoords="offset points", fontsize=8, color=style.REFERENCE,
         )  # fmt: skip
-    lowest = min([*(seconds for _, seconds in levels), *metrics.pooled(times)])
-    highest = max(top, 1.05 * lowest)
-    margin = 0.14 * (highest - lowest)
     axis.set_ylim(lowest - margin, highest + margin / 2)
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set_xlabel("iteration")
@@ -180,7 +185,7 @@ def _caption(runs: Sequence[Run], link: str | None) -> str:
         f"{drawing.count(len(plan.jobs), 'job')} ({names}), {Path(plan.topology).name}, {drawing.rate(shaped.rate_bps)}, "
         + ("" if drawing.is_model(run) else f"{drawing.queue(run)}, MTU {shaped.mtu:,}{drawing.wires(run)}, ")
         + f"seed {run.seed}; "
-        f"{drawing.backend(run)}; verdict " + ", ".join(f"{each.system} {each.verdict.verdict}" for each in runs)
+        f"{drawing.backend(run)}{panels.still_wires(run)}. {panels.verdicts(runs)}."
     ]
     if link is None:
         carried = "carried" if drawing.is_model(run) else "acknowledged"
@@ -202,8 +207,8 @@ def _what_is_shown(run: Run, link: str) -> str:
     )
     which = f"; of {len(found)} directions of bottlenecks the busiest ({who})" if len(found) > 1 else ""
     if drawing.is_model(run):
-        return f"Above: the rates that the model gives to flows over {_arrow(link)}, headers included{which}."
+        return f"Above: the rates that the model gives to flows over {panels.arrow(link)}, headers included{which}."
     return (
-        f"Above: what crosses {_arrow(link)}, headers included, by its queue's counters{which}.\nEach job's part goes by the "
+        f"Above: what crosses {panels.arrow(link)}, headers included, by its queue's counters{which}.\nEach job's part goes by the "
         "bytes that were acknowledged."
     )
