@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from matplotlib.ticker import MaxNLocator
 from rich.text import Text
 
 from testbed.core.runs import measured, metrics
@@ -182,6 +183,7 @@ def draw(found: Comparison, out: Path, a: str, b: str) -> list[Path]:
                 axis.hlines(y, *one.interval, color=colour, linewidth=1.6)
         axis.axvline(1, color=style.REFERENCE, linewidth=0.8, linestyle="--")
         axis.set(title=what, xlabel="B ÷ A")
+        axis.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     axes[0, 0].set_yticks(range(len(shown)), [f"{plain(row.experiment)}\n{plain(row.cc)}" for row in shown], fontsize=7)
     axes[0, 0].set_ylim(len(shown) - 0.4, -0.6)
     rest = f"; the {len(shown)} of {len(found.rows)} rows that differ most" if len(shown) < len(found.rows) else ""
