@@ -11,9 +11,9 @@ from tests.support import fluid_runs, manifests
 NAME, ITERATIONS = "pair", 24
 
 
-def results(folder: Path) -> Path:
+def results(folder: Path, name: str = NAME) -> Path:
     asked = {
-        "name": NAME,
+        "name": name,
         "jobs": 2,
         "iterations": ITERATIONS,
         "seeds": 2,

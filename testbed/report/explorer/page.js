@@ -223,10 +223,11 @@
     );
   }
 
-  function choose(changes) {
+  /** Show the choice with `changes`; what these leave open is the usual where `anew`. */
+  function choose(changes, anew) {
     Object.assign(state, changes);
-    settle();
-    return show();
+    settle(anew && new URLSearchParams());
+    show();
   }
 
   const toIteration = (k) => choose({ k });
@@ -274,7 +275,7 @@
 
   function listen() {
     const on = (id, change) => element(id).addEventListener("change", (event) => change(event.target.value));
-    on("experiment", (e) => choose({ e, a: "", b: "", s: "", l: "", j: 0, k: 0 }).then(() => state.b === NONE && compare()));
+    on("experiment", (e) => choose({ e, a: "", s: "", l: "", j: 0, k: 0 }, true));
     on("system", (a) => choose({ a, b: state.b === a ? state.a : state.b }));
     on("other", (b) => choose({ b }));
     on("seed", (s) => choose({ s }));

@@ -12,6 +12,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
+from math import ceil
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
@@ -31,6 +32,7 @@ SCRIPTS = ("runs.js", "charts.js", "page.js")
 MOST_BINS, FEWEST_BINS = 16384, 256  # of a run
 INDEX = re.compile(rb'<script id="index" type="application/json">(.*?)</script>', re.DOTALL)
 MOST_BYTES = 1 << 30
+SAMPLED = 4  # runs by which the number of bins is estimated
 
 
 class Seed(msgspec.Struct, frozen=True):
@@ -104,7 +106,7 @@ def write(
     Bins become longer, for all runs alike, until the page is no larger than ``most_bytes``. Raises `RequestError` if it is
     larger even with `FEWEST_BINS` a run. ``advance`` is called after each run.
     """
-    bins = MOST_BINS
+    bins = _fitting(found, most_bytes)
     while bins >= FEWEST_BINS:
         made = _page(found, bins, most_bytes, advance)
         if made is not None:
@@ -117,6 +119,17 @@ def write(
         f"--max-size: the explorer of {drawing.count(runs, 'run')} is larger than {most_bytes}, even with {FEWEST_BINS} points a run. "
         "Name fewer experiments (results/NAME instead of results), or a larger --max-size."
     )
+
+
+def _fitting(found: dict[str, list[Run]], most_bytes: int) -> int:
+    """How many bins a run may have, by the sizes of a few runs."""
+    every = [run for runs in found.values() for run in runs]
+    few, bins = every[:: ceil(len(every) / SAMPLED)], MOST_BINS
+    while bins > FEWEST_BINS and sum(_size(run, bins) for run in few) / len(few) * len(every) > most_bytes:
+        bins //= 2
+    for run in few:
+        run.forget()
+    return bins
 
 
 def _page(
@@ -150,6 +163,13 @@ def _page(
         raise LoadError("no run can be read: " + " ".join(problems))
     page = _render(Index(experiments), blobs).encode()
     return (page, problems) if len(page) <= most_bytes else None
+
+
+def _size(run: Run, bins: int) -> int:
+    try:
+        return len(_packed(run, bins))
+    except LoadError:  # told when the page is written
+        return 0
 
 
 def _packed(run: Run, bins: int) -> str:

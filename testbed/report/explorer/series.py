@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import ceil
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -92,7 +92,7 @@ def series(run: Run, most_bins: int) -> Series:
     return Series(
         bin_s, bins,
         [_job(run, job, bin_s) for job in jobs],
-        [_link(run, name, jobs, bin_s, bins) for name in links[:MOST_LINKS]],
+        [_link(run, name, _flows(run, name), jobs, bin_s, bins) for name in links[:MOST_LINKS]],
         " and ".join(left_out),
     )  # fmt: skip
 
@@ -139,13 +139,23 @@ def _busy(run: Run, number: int, bin_s: float) -> tuple[Column, Column]:
 
 
 def _spread(rows: pd.DataFrame, name: str, bin_s: float, bins: int) -> Spread | None:
-    known = rows[["t_s", name]].dropna()
-    if known.empty:
+    values, at = rows[name].to_numpy(dtype=float), _bin(rows["t_s"], bin_s, bins)
+    order = np.flatnonzero(np.isfinite(values))
+    order = order[np.argsort(at[order], kind="stable")]
+    values, at = values[order], at[order]
+    if not len(values):
         return None
-    by = known.groupby(_bin(known["t_s"], bin_s, bins))[name].agg(["mean", "min", "max"]).reindex(range(bins))
-    if (by["min"].dropna() == by["max"].dropna()).all():
-        return Spread(column(by["mean"]))
-    return Spread(column(by["mean"]), column(by["min"]), column(by["max"]))
+    firsts = np.flatnonzero(np.diff(at, prepend=-1))
+    counts = np.diff(firsts, append=len(at))
+
+    def spaced(of_bins: np.ndarray) -> Column:
+        whole = np.full(bins, np.nan)
+        whole[at[firsts]] = of_bins
+        return column(whole)
+
+    mean = spaced(np.add.reduceat(values, firsts) / counts)
+    low, high = np.minimum.reduceat(values, firsts), np.maximum.reduceat(values, firsts)
+    return Spread(mean) if (low == high).all() else Spread(mean, spaced(low), spaced(high))
 
 
 def _bin(t_s: pd.Series[float], bin_s: float, bins: int) -> np.ndarray:
@@ -161,15 +171,25 @@ def _links(run: Run) -> list[str]:
     return sorted(found, key=lambda name: -float(carried.get(name, 0)) / bottleneck.rate_bps(run, name))
 
 
-def _link(run: Run, name: str, jobs: Sequence[JobPlan], bin_s: float, bins: int) -> Link:
-    rows, flows = run.links[run.links["link"] == name], run.flows
-    carried = bottleneck.carried(run, name, bin_s) if name else metrics.throughput(flows, bin_s)
-    if name:
-        wanted = (bottleneck.crossings(run) or {})[name]
-        flows = flows[pd.MultiIndex.from_frame(flows[["job", "worker", "flow"]]).isin(wanted)]
+def _flows(run: Run, name: str) -> dict[int, pd.DataFrame]:
+    """By job the samples of its flows that cross a link."""
+    crossing = (bottleneck.crossings(run) or {}).get(name)
+    places: dict[int, list[np.ndarray]] = {}
+    for key, rows in run.flows.groupby(["job", "worker", "flow"]).indices.items():
+        flow = cast(bottleneck.Flow, key)
+        if crossing is None or flow in crossing:
+            places.setdefault(flow[0], []).append(np.asarray(rows))
+    return {job: run.flows.iloc[np.concatenate(rows)] for job, rows in places.items()}
+
+
+def _link(
+    run: Run, name: str, flows: dict[int, pd.DataFrame], jobs: Sequence[JobPlan], bin_s: float, bins: int
+) -> Link:
+    rows = run.links[run.links["link"] == name]
+    carried = bottleneck.carried(run, name, bin_s) if name else metrics.throughput(run.flows, bin_s)
     windows, factors = dict[str, Spread](), dict[str, Spread]()
     for job in jobs:
-        mine = flows[flows["job"] == job.job]
+        mine = flows.get(job.job, run.flows.iloc[:0])
         if found := _spread(mine, "cwnd_segments", bin_s, bins):
             windows[str(job.job)] = found
         if job.cc.traits.learns and (found := _spread(mine, "mltcp_f", bin_s, bins)):

@@ -26,6 +26,7 @@ DRAWN = "document.querySelectorAll('.chart canvas').length"
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("page")
+    explored.results(folder / "results", "second")
     assert main(["explore", str(explored.results(folder / "results")), "-o", str(folder / "explorer.html")]) == 0
     return (folder / "explorer.html").as_uri()
 
@@ -147,6 +148,15 @@ def test_systems_are_picked_compared_and_exchanged(opened: Page) -> None:
     opened.value("document.querySelector('#seed').focus()")
     opened.press("ArrowDown")
     opened.until(f"{READY} && document.querySelector('.setting').textContent.startsWith('Seed 2;')")
+
+
+def test_another_experiment_opens_as_the_first_did(opened: Page) -> None:
+    opened.press("c", "PageDown")
+    at(opened, 10)
+    opened.value("document.querySelector('#experiment').focus()")
+    opened.press("ArrowDown")
+    opened.until(f"{READY} && {TITLES}.join() == 'reno,mltcp_reno' && location.hash.includes('e=second')")
+    assert state(opened)["k"] == "0" and opened.value(DRAWN) == 2 * 6 - 1
 
 
 def test_a_link_restores_the_view(opened: Page, address: str) -> None:
