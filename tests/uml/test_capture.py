@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,22 +14,14 @@ import pytest
 import testbed
 from testbed.core.errors import EXIT_FAILED
 from testbed.planning import captures
+from tests.support.captures import needs_tshark, packets
 from tests.support.runs import ROOT
 
 RUN: dict[str, Any] = {
     "jobs": 2, "rate": "100mbit", "compute": "50ms", "bytes": "1MB", "iterations": 4, "system": "mltcp_reno", "isolated_runs": "none",
     "on": "uml",
 }  # fmt: skip
-START_NS = (10**9 + 10) * 10**9  # of the first iteration: the clock begins in 2001
 TIE_NS = 100
-FIELDS = {
-    "time": "frame.time_epoch", "name": "frame.interface_name", "flags": "frame.packet_flags_direction", "length": "frame.len",
-    "kept": "frame.cap_len", "ecn": "ip.dsfield.ecn", "seq": "tcp.seq", "ack": "tcp.ack", "payload": "tcp.len",
-}  # fmt: skip
-
-needs_tshark = pytest.mark.skipif(
-    shutil.which("tshark") is None, reason="tshark is not installed (apt-get install tshark)"
-)
 
 
 def run(out: Path, **fields: Any) -> Path:
@@ -39,23 +29,6 @@ def run(out: Path, **fields: Any) -> Path:
     assert testbed.run(**{**RUN, **fields}, out=out).verdict == "valid"
     (manifest,) = out.rglob("manifest.json")
     return manifest.parent
-
-
-def packets(file: Path) -> pd.DataFrame:
-    """What tshark reads: a row for each packet, ``ns`` after t = 0 of tables."""
-    words = [word for field in FIELDS.values() for word in ("-e", field)]
-    command = ["tshark", "-r", str(file), "-T", "fields", "-E", "occurrence=f", *words]
-    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    found = pd.read_csv(io.StringIO(told), sep="\t", names=list(FIELDS), dtype={"time": str}).fillna({"ack": 0})
-    found["ns"] = [_nanoseconds(text) - START_NS for text in found["time"]]
-    found["out"] = [flags.endswith("2") for flags in found["flags"]]
-    found["before"] = [name.endswith("before queue") for name in found["name"]]
-    return found
-
-
-def _nanoseconds(text: str) -> int:
-    seconds, _, fraction = text.partition(".")
-    return int(seconds) * 10**9 + int(fraction.ljust(9, "0"))
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +95,7 @@ def test_marks_are_the_queue_s_and_frames_are_those_of_the_link(marking: Path) -
     assert seen["length"].max() == 1514
     assert (seen["kept"] == seen["length"].clip(upper=96)).all()
     assert seen["ns"].is_monotonic_increasing and (seen["ns"] % 1000 > 0).any()
+    assert b"is at 1000000010.000000000 s" in (marking / "capture-s1-s2.pcapng").read_bytes()
     assert set(seen["name"]) == {"s1-s2 before queue", "s1-s2 after queue"}
 
 

@@ -66,7 +66,8 @@ def main() -> None:
         line = sys.stdin.readline()
         if not line:
             return  # the run has failed
-        epoch_ns = json.loads(line)["start_ns"] + time.time_ns() - time.monotonic_ns()
+        earlier, now, later = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
+        epoch_ns = json.loads(line)["start_ns"] + now - (earlier + later) // 2
         for place in dict.fromkeys(tap.place for tap in taps):
             packets = _merged([tap for tap in taps if tap.place == place], snaplen)
             _write(place, packets, folder, snaplen, epoch_ns)
