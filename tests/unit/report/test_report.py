@@ -316,3 +316,11 @@ def test_stalls_of_runs_are_counted(tmp_path: Path) -> None:
     assert stalls.describe_stalls(runs[2:]) == "not recorded"
     timeouts, probes, spurious, recorded, not_recorded = map(int, re.findall(r"\d+", stalls.describe_stalls(runs)))
     assert (timeouts, probes, spurious, recorded, not_recorded) == (3, 5, 0, 2, 1)
+
+
+def test_the_parts_of_the_report_stand_between_markers(reported: Path) -> None:
+    """So that other pages can include them."""
+    told = reported.with_suffix(".md").read_text()
+    for part in ("headlines", *PAPERS, "threats"):
+        begin, end = told.index(f"<!-- begin {part} -->"), told.index(f"<!-- end {part} -->")
+        assert begin < end and "<!-- begin" not in told[begin + 1 : end]
