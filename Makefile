@@ -216,7 +216,7 @@ only = $(if $(filter-out experiments/*.toml,$(EXPERIMENTS)),--experiments $(EXPE
 # What is there already is not run again, so that it goes on wherever it was stopped. Runs that failed or are invalid
 # do not keep the report from being written.
 reproduce:
-	@$(if $(strip $(EXPERIMENTS)),,echo "no experiments of figure '$(FIGURE)' or paper '$(PAPER)'. Papers: $(notdir $(patsubst %/,%,$(wildcard analysis/*/)))" >&2; exit 2)
+	@$(if $(strip $(EXPERIMENTS)),,echo "no experiments of figure '$(FIGURE)' or paper '$(PAPER)'. Papers: $(filter-out __pycache__,$(notdir $(patsubst %/,%,$(wildcard analysis/*/))))" >&2; exit 2)
 	@$(MAKE) --no-print-directory $(if $(measured),reproduce-measured,reproduce-there)
 
 # Experiments that need more than the VM carries run in virtual time: in the VM if its kernel for that is built, else here.

@@ -224,3 +224,11 @@ def test_a_machine_keeps_its_name(tmp_path: Path) -> None:
         (failure,) = driver.drive([run], [NoLane(backend)], count, keep_going=True)
     assert failure.run == run and str(failure.error) == "ssh-keygen -R '[server]:2222'"
     assert "given up: ssh-keygen -R '[server]:2222'" in said.getvalue()
+
+
+def test_a_sweep_says_how_long_it_takes_before_it_starts(tmp_path: Path) -> None:
+    said = io.StringIO()
+    asked = read(None, {"on": "flow", "jobs": 1, "cc": ["reno"], "iterations": 3, "name": "x"})
+    runs = driver.wanted([plan.planned(asked)], tmp_path)
+    with Count(runs, Console(file=said), quiet=False, show_backends=False):
+        assert "to do, about" in said.getvalue()

@@ -166,6 +166,17 @@ def recipes(*words: str) -> str:
     return done.stdout
 
 
+def test_make_reproduce_takes_the_experiments_of_a_paper_or_a_figure() -> None:
+    one = recipes("reproduce", "ON=uml", "FIGURE=sjf-ratio")
+    assert "sweep experiments/sjf-ratio.toml --on" in " ".join(one.split())
+    paper = recipes("reproduce", "ON=uml", "PAPER=sjf_bco")
+    assert "experiments/sjf-ratio.toml" in paper and "experiments/tail.toml" not in paper
+    refused = subprocess.run(
+        ["make", "-s", "reproduce", "PAPER=no"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert refused.returncode == 2 and "Papers: beyond ltp mlt mltcp sjf_bco" in refused.stderr
+
+
 def test_make_reproduce_measures_a_vm_that_is_up() -> None:
     """Before anything runs, unless ON says where; `agreement` stays in the VM, where the VM is too slow for the others."""
     asked = recipes("reproduce", "vm_is_up=yes")
