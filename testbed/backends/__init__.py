@@ -98,8 +98,6 @@ def find(
 
     Raises `MachineError`.
     """
-    from testbed.backends import host, uml  # noqa: PLC0415 (each knows this module)
-
     backend: Backend
     if backend_names.is_remote(name):
         from testbed.backends import ssh  # noqa: PLC0415 (paramiko takes a while)
@@ -109,8 +107,14 @@ def find(
         from testbed.backends import flow  # noqa: PLC0415 (NumPy, which a run on another machine does without)
 
         backend = flow.FlowLevel()
+    elif name == "host":
+        from testbed.backends import host  # noqa: PLC0415 (pyroute2 takes a while)
+
+        backend = host.Host()
     else:
-        backend = host.Host() if name == "host" else uml.find(linux_source, prefer)
+        from testbed.backends import uml  # noqa: PLC0415 (it knows this module)
+
+        backend = uml.find(linux_source, prefer)
     for plan in plans:  # those read from disk, too, that nobody counted when they were asked for
         workers = [len(job.hosts) for job in plan.jobs]
         for what, count in (("jobs", len(workers)), ("workers", max(workers)), ("hosts", sum(workers))):

@@ -30,7 +30,7 @@ from testbed.backends.stream import listen
 from testbed.backends.visit import Visit
 from testbed.congestion import catalogue
 from testbed.core import rlimits
-from testbed.core.children import end_with
+from testbed.core.children import end_with_sudo
 from testbed.core.environment import PACKAGES
 from testbed.core.errors import MachineError, TestbedError
 from testbed.core.runs.events import Event, Named
@@ -181,12 +181,6 @@ def _check_struct_ops(cc: CongestionControl, release: str) -> None:
         + (module if cc.source is None else "")
         + f"; {lacks}. The kernel's own congestion controls (--system reno cubic) work here."
     )
-
-
-def end_with_sudo() -> None:
-    """Should `sudo` itself be killed (it cannot pass that on), end as if it had been us."""
-    if "SUDO_UID" in os.environ:
-        end_with(signal.SIGTERM)
 
 
 @contextlib.contextmanager

@@ -29,14 +29,14 @@ from pathlib import Path
 import msgspec
 
 from testbed.backends import visit as visits
-from testbed.backends.host import end_with_sudo
 from testbed.backends.progress import Patience, StoodStillError, Watch
 from testbed.backends.stream import listen
-from testbed.backends.usermode import kernel
+from testbed.backends.usermode import bytecode, kernel
 from testbed.backends.usermode.kernel import Kernel
 from testbed.backends.visit import Visit
 from testbed.congestion import catalogue
 from testbed.core import progress, rlimits, temp_dirs
+from testbed.core.children import end_with_sudo
 from testbed.core.environment import CACHE, IS_CHECKOUT, PACKAGES, cache_folder
 from testbed.core.errors import MachineError, TestbedError
 from testbed.core.runs import own_files, rundir
@@ -198,6 +198,8 @@ class Uml:
         visit: Visit | None = None,
     ) -> bytes:
         modules = self.kernel.modules()
+        if not IS_CHECKOUT:
+            bytecode.ensure(Path(PACKAGES))
         end_with_sudo()
         with _folder() as folder, _core() as core:
             with _written(folder):

@@ -15,13 +15,11 @@ from pathlib import Path
 from testbed.campaign import executors
 from testbed.campaign.executors import Executor, Observer
 from testbed.campaign.provenance import command_line
-from testbed.campaign.summary import summarise
 from testbed.campaign.tasks import Failed, Outcome, Task
 from testbed.core import folders, interruption
 from testbed.core.errors import LostError, RequestError, TestbedError, UnreachableError
 from testbed.core.runs import documents, events, rundir
 from testbed.core.runs.load import Experiment, load_experiment, load_run
-from testbed.core.runs.metrics import alone
 from testbed.core.runs.plan import Plan, alone_folder
 from testbed.core.runs.summary import Summary
 from testbed.planning.plan import Planned, Scenario, replan
@@ -71,6 +69,8 @@ class Wanted:
 
 
 def _profile(folder: Path) -> Profile:
+    from testbed.core.runs.metrics import alone  # noqa: PLC0415 (pandas takes a while)
+
     times = load_run(folder).times
     return Profile(alone(times), float(times.iloc[1:].std(ddof=0).fillna(0).iloc[0]))
 
@@ -237,6 +237,8 @@ def _read_outcome(future: Future[Outcome]) -> Outcome:
 
 def sum_up(runs: Sequence[Wanted]) -> Summary:
     """The summary of an experiment whose ``runs`` are there, which is also written to the experiment folder."""
+    from testbed.campaign.summary import summarise  # noqa: PLC0415 (SciPy, which takes a while)
+
     folder = runs[0].experiment
     summary = summarise(*experiments(runs))
     rundir.write_text(folder / "summary.json", documents.encode(summary).decode(), runs[0].out)

@@ -11,15 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import msgspec
-import pandas as pd
 
 from testbed import backends
 from testbed.backends import Backend
 from testbed.backends.progress import patience
 from testbed.campaign.provenance import provenance
-from testbed.campaign.verdict import Case, judge
 from testbed.core.errors import TestbedError
-from testbed.core.runs import disturbed, documents, rundir
+from testbed.core.runs import documents, rundir
 from testbed.core.runs.events import Repeated, Said
 from testbed.core.runs.load import digest
 from testbed.core.runs.manifest import Asked, Attempt, Manifest, Provenance, Recorded, Told, UserModeLinux
@@ -121,6 +119,11 @@ def _describe_row(row: Row) -> str:
 
 def _judged(plan: Plan, files: dict[str, bytes], made: Provenance, capacity_bps: float | None) -> _Judged:
     """A run's files, judged; ``capacity_bps`` is the unshaped path's if this run did not measure it."""
+    import pandas as pd  # noqa: PLC0415 (the first run begins half a second earlier without)
+
+    from testbed.campaign.verdict import Case, judge  # noqa: PLC0415
+    from testbed.core.runs import disturbed  # noqa: PLC0415
+
     told = msgspec.json.decode(files.pop("manifest.json"), type=Told)
     measured = msgspec.structs.replace(told.measured, capacity_bps=told.measured.capacity_bps or capacity_bps)
     told = msgspec.structs.replace(told, plan=plan, measured=measured)  # as asked for: inside, paths have other names

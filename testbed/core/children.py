@@ -28,6 +28,12 @@ def end_with(number: int) -> None:
     _libc.prctl(PR_SET_PDEATHSIG, number)
 
 
+def end_with_sudo() -> None:
+    """Should `sudo` itself be killed (it cannot pass that on), end as if it had been us."""
+    if "SUDO_UID" in os.environ:
+        end_with(signal.SIGTERM)
+
+
 def ended_with() -> int:
     """The signal that `end_with` has asked for; 0: none."""
     number = ctypes.c_int()

@@ -20,9 +20,8 @@ from testbed.core.errors import RequestError
 from testbed.core.placing import After, Assignment, At, Gpu, Request
 from testbed.core.runs.plan import Life
 from testbed.core.units import Duration, Size
-from testbed.models.cluster import Servers
 from testbed.models.contention import Model
-from testbed.schedulers import job, online
+from testbed.schedulers import job
 from testbed.traces.trace import Operation, Trace
 
 
@@ -54,6 +53,9 @@ def give(
 
     ``by_rank``: jobs that have a worker for each GPU.
     """
+    from testbed.models.cluster import Servers  # noqa: PLC0415 (NumPy, which few plans need)
+    from testbed.schedulers import online  # noqa: PLC0415
+
     if not job.is_named(how):
         raise RequestError(
             f"scheduler: {how} names a host for each worker, and these jobs ask for GPUs; name a job scheduler that gives them: "

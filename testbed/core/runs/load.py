@@ -10,14 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
-import numpy as np
-import pandas as pd
 
 from testbed.core.errors import TestbedError
-from testbed.core.runs import documents, isolated, metrics, schedules, table_errors
+from testbed.core.runs import documents, isolated, schedules
 from testbed.core.runs.documents import Document
 from testbed.core.runs.format_version import OtherVersionError
 from testbed.core.runs.manifest import Manifest
@@ -25,6 +23,9 @@ from testbed.core.runs.plan import JobPlan, Plan, Role
 from testbed.core.runs.summary import Summary
 from testbed.core.runs.verdict import Verdict
 from testbed.core.text import command, shown
+
+if TYPE_CHECKING:  # pandas takes half a second, and a run begins without it
+    import pandas as pd
 
 TABLES = ("iterations.csv", "operations.csv", "links.csv", "flows.csv")
 MOST_JSON_BYTES, MOST_TABLE_BYTES = 256 << 20, 2 << 30
@@ -75,6 +76,8 @@ class Run:
     @cached_property
     def times(self) -> pd.DataFrame:
         """Iteration times in seconds: a row per iteration, a column per job."""
+        from testbed.core.runs import metrics  # noqa: PLC0415
+
         return metrics.iteration_times(self.iterations)
 
     @cached_property
@@ -199,6 +202,9 @@ def holds_schedules(folder: Path) -> bool:
 
 def load_schedules(folder: Path) -> Schedules:
     """Raises `LoadError` if something is missing, or is not what was written."""
+    import numpy as np  # noqa: PLC0415
+    import pandas as pd  # noqa: PLC0415
+
     made, path = _read(folder / schedules.ABOUT, schedules.Made), folder / schedules.TABLE
     found = content(path, MOST_TABLE_BYTES)
     if schedules.digest(found) != made.digest:
@@ -392,6 +398,10 @@ def _read(path: Path, kind: type[Document]) -> Document:
 
 def _table(path: Path) -> pd.DataFrame:
     """Its content; `LoadError` says file, line and column if there is something in it that no run writes."""
+    import pandas as pd  # noqa: PLC0415
+
+    from testbed.core.runs import table_errors  # noqa: PLC0415
+
     try:
         with _opened(path, MOST_TABLE_BYTES) as file:
             table = pd.read_csv(file, low_memory=False)  # a column of mixed kinds is read as one

@@ -54,6 +54,18 @@ def test_what_is_asked_for_and_planned_needs_no_kernel() -> None:
     assert done.stdout.strip() == "[]", done.stderr
 
 
+def test_a_run_in_user_mode_linux_begins_without_what_only_its_results_need() -> None:
+    """Each takes a tenth of a second and more: what is planned, and whatever gets it running, does without."""
+    program = (
+        "import sys\n"
+        "import testbed.backends.uml, testbed.campaign.request, testbed.cli.console, testbed.cli.run\n"
+        "late = {'numpy', 'pandas', 'scipy', 'matplotlib', 'pyroute2', 'mininet.net'}\n"
+        "print(sorted(late & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
 def test_a_run_on_another_machine_needs_no_more_than_what_is_brought_along() -> None:
     """What `upload.PACKAGES` names, and the standard library: no NumPy, however deep."""
     program = (
