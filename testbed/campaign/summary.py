@@ -12,17 +12,17 @@ import numpy as np
 import pandas as pd
 
 from testbed.campaign import findings
+from testbed.campaign.background import traffic
 from testbed.campaign.findings import Waits, answer, demand
 from testbed.campaign.findings.demand import Demand
 from testbed.campaign.seed_variation import repeatability
 from testbed.core.placing import Idle, Metrics
 from testbed.core.runs import disturbed, isolated, metrics
-from testbed.core.runs.background import Traffic, traffic
 from testbed.core.runs.format_version import VERSION
 from testbed.core.runs.load import Experiment, Run
 from testbed.core.runs.measured import isolated_s
 from testbed.core.runs.plan import JobPlan
-from testbed.core.runs.summary import JobResult, Result, Schedule, Summary
+from testbed.core.runs.summary import JobResult, Result, Schedule, Summary, Traffic
 from testbed.core.runs.verdict import Word, worst
 from testbed.models import run_schedule_metrics
 from testbed.models.statistics import Interval, interval, log_interval

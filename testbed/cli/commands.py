@@ -62,7 +62,7 @@ COMMANDS = {
     ),
     "shell": Command(
         "experiments", "open Mininet's command line in the network of an experiment",
-        ("--jobs 2", "experiments/interleaving.toml --on host", "--jobs 2 --system mltcp_reno < commands.txt", "--script ./script.py"), codes=RUN,
+        ("--jobs 2", "--jobs 2 --system mltcp_reno < commands.txt", "--script ./script.py"), codes=RUN,
     ),
     "ping": Command(
         "experiments", "measure the idle round trips of an experiment's network, next to the expected ones",

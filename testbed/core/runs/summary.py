@@ -8,7 +8,6 @@ from typing import Literal
 import msgspec
 
 from testbed.core.placing import Metrics
-from testbed.core.runs.background import Traffic
 from testbed.core.runs.findings import Finding, OfferedLoad
 from testbed.core.runs.plan import Clock, Role
 from testbed.core.runs.verdict import Row, Word
@@ -46,6 +45,27 @@ class Schedule(Metrics):
     makespan_s_ci95: Ends | None  # None: fewer than three seeds
     mean_completion_s_ci95: Ends | None
     alone: Literal["measured", "ideal"]  # what alone is on the servers that a job got; on fewer it is the ideal
+
+
+class Completion(msgspec.Struct, frozen=True):
+    """Flow completion times, or latencies, of flows of some sizes."""
+
+    sizes: str  # in words
+    flows: int
+    mean_s: float
+    p50_s: float
+    p99_s: float
+
+
+class Traffic(msgspec.Struct, frozen=True):
+    """One source of background traffic over all seeds."""
+
+    label: str
+    flows: int  # that began
+    unfinished: int  # when the run ended
+    failed: int
+    goodput_bps: float  # of what targets received, from the first start to the last end
+    completions: tuple[Completion, ...]  # all sizes first, then each class that has flows; empty: none ended
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed import spec
+from testbed.campaign import background
 from testbed.cli import main
 from testbed.core.errors import RequestError
-from testbed.core.runs import background
 from testbed.core.runs.plan import Background
 from testbed.models.frames import payload_share
 from testbed.planning.plan import planned

@@ -4,32 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import msgspec
 import numpy as np
 import pandas as pd
 
+from testbed.core.runs.summary import Completion, Traffic
+
 SIZES = ((0, 100_000, "up to 100 kB"), (100_000, 1_000_000, "100 kB to 1 MB"), (1_000_000, 1 << 62, "over 1 MB"))
-
-
-class Completion(msgspec.Struct, frozen=True):
-    """Flow completion times, or latencies, of flows of some sizes."""
-
-    sizes: str  # in words
-    flows: int
-    mean_s: float
-    p50_s: float
-    p99_s: float
-
-
-class Traffic(msgspec.Struct, frozen=True):
-    """One source of background traffic over all seeds."""
-
-    label: str
-    flows: int  # that began
-    unfinished: int  # when the run ended
-    failed: int
-    goodput_bps: float  # of what targets received, from the first start to the last end
-    completions: tuple[Completion, ...]  # all sizes first, then each class that has flows; empty: none ended
 
 
 def traffic(tables: Sequence[pd.DataFrame], lasted_s: Sequence[float]) -> tuple[Traffic, ...]:
