@@ -4,7 +4,7 @@ PYTHON := .venv/bin/python
 # The testbed's own kernel work needs root; ask for it only if we are not.
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: help setup environment python kernel modules torch demo demo-host test test-unit test-uml test-netns test-long coverage matrix check mutants benchmarks reproduce reproduce-measured reproduce-there agreement figures report docs docs-pages docs-packages prose clean
+.PHONY: help setup environment python kernel modules torch demo demo-host test test-unit test-uml test-netns test-long coverage matrix check mutants benchmarks reproduce reproduce-measured reproduce-there agreement artifact-check figures report docs docs-pages docs-packages prose clean
 .PHONY: vm-tools browser libfuzzer vm-kernel box test-vagrant
 
 help:
@@ -17,6 +17,7 @@ help:
 	@echo "                 figures/ and report.html; goes on where it was stopped (QUICK=1: a quarter of an hour;"
 	@echo "                 PAPER=ltp, FIGURE=tail: those of a paper or a figure alone)"
 	@echo "make agreement   one experiment in virtual time, on this kernel and in the VM, side by side in the report"
+	@echo "make artifact-check  a short run for each headline claim of ARTIFACT.md, compared with the expected value (10 minutes)"
 	@echo "make kernel      the user-mode Linux kernel (LINUX_SOURCE=… for a source of your own); make setup does it, too"
 	@echo "make torch       PyTorch, for real training as a job and for recording"
 	@echo "make box         a Vagrant box with its own kernel (BOX=stock: with Debian's); make vm-tools installs what it needs"
@@ -255,6 +256,10 @@ agreement: setup
 		--on $(fitted) --measure flags)) || { [ $$? -eq 3 ] && without=$(fitted) || exit 1; }; \
 	$(foreach one,$(BACKENDS),[ "$$without" = $(one) ] || $(if $(filter host,$(one)),$(SUDO)) $(PYTHON) testbed/run.py experiments/agreement.toml --on $(one) \
 		$(ARGS) $$flags --name agreement.$(one) --out $(RESULTS) || case $$? in (3|4) ;; (*) exit 1;; esac; ) true
+
+# ARTIFACT.md: short runs of the headline claims. ARGS="--only demo": one of them.
+artifact-check: setup
+	$(PYTHON) -m tools.artifact_check $(ARGS)
 
 # With a VM that is up results may be of virtual time: it carried too little.
 figures report: ON = $(or $(backend_given),$(if $(and $(wildcard results/vagrant),$(vm_is_up)),vagrant,uml))
