@@ -150,7 +150,7 @@ class Recording:
 
 
 def _as_shown(message: Tc) -> list[Tc]:
-    """A token bucket shows its bucket as a time, and has made a FIFO of its own."""
+    """The messages as a kernel shows them: a token bucket reports its bucket as a time, and adds a FIFO."""
     if message.kind != tbf.Tbf.kind:
         return [message]
     told = attributes(message.options)

@@ -35,11 +35,11 @@ class Features:
     prio: bool = True
     htb: bool = True
     netem: bool = True
-    modules: frozenset[str] = frozenset()  # congestion controls of ours that it has as modules; others are eBPF
-    stand_ins: frozenset[str] = frozenset()  # of the kernel's own that it lacks; eBPF may stand in
-    loads: bool = False  # one's own modules may be loaded into it
-    rto_min: bool = True  # a least retransmission timeout per namespace (Linux 6.11)
-    hash_seed: bool = True  # a seed of the choice among equal paths (Linux 6.11)
+    modules: frozenset[str] = frozenset()  # our congestion controls that it has as modules; others are eBPF
+    stand_ins: frozenset[str] = frozenset()  # the kernel's congestion controls that it lacks; eBPF may replace them
+    loads: bool = False  # custom modules may be loaded into it
+    rto_min: bool = True  # a minimum RTO per namespace (Linux 6.11)
+    hash_seed: bool = True  # a seed for the choice among equal-cost paths (Linux 6.11)
     ipv6: bool = True
 
 
@@ -86,7 +86,7 @@ def _programs() -> set[str]:
 
 
 def loaded(name: str) -> bool:
-    """Whether our congestion control ``name`` is loaded in this kernel as a module (by DKMS, say)."""
+    """Whether our congestion control ``name`` is loaded in this kernel as a module (for example by DKMS)."""
     return name in catalogue.names() and Path(f"/proc/sys/net/{name}").is_dir()
 
 

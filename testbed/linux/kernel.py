@@ -76,11 +76,11 @@ class Kernel(Protocol):
         ...
 
     def lead_through(self, node: str, device: str, between: str) -> None:
-        """Let what arrives at ``device`` pass a new device first, whose queue it waits in."""
+        """Let packets that arrive at ``device`` pass a new device first, and wait in its queue."""
         ...
 
     def add_way(self, node: str, between: str, table: int, routes: Mapping[str, str]) -> None:
-        """A new device, which packets seem to come from, and next hops by prefix for whatever does."""
+        """Add a device that packets appear to come from, and next hops by prefix for such packets."""
         ...
 
     def way(self, node: str, between: str) -> Mapping[str, str]:
@@ -92,7 +92,7 @@ class Kernel(Protocol):
         ...
 
     def turns(self, node: str, device: str) -> Sequence[str]:
-        """How that is done, in words, as `testbed.linux.queues.turns.asked` says it."""
+        """A description of the turns, in the format of `testbed.linux.queues.turns.asked`."""
         ...
 
     def classify(self, node: str, device: str, name: str, constants: Mapping[str, int]) -> None:
@@ -117,5 +117,5 @@ class Kernel(Protocol):
         ...
 
     def allow(self, spec: str) -> None:
-        """Let a namespace have it as its default, which the kernel grants to what everybody may use."""
+        """Let a namespace have it as its default. The kernel grants this to algorithms that every user may use."""
         ...

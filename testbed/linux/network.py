@@ -1,9 +1,8 @@
 """Mininet's API on pyroute2: nodes without shells, links without processes.
 
-`build` turns any Mininet `Topo` into a running network. A node is a network namespace
-held by a descriptor plus one netlink socket, so that a host costs milliseconds and
-everything ends with the process that built it. Mininet's own start-up (which raises
-limits of the whole machine) is skipped.
+`build` turns any Mininet `Topo` into a running network. A node is a network namespace held by a descriptor, plus one
+netlink socket. A host therefore starts in milliseconds, and all nodes end with the process that built them. Mininet's
+start-up is skipped, because it raises limits of the whole machine.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
-"""Which links a flow takes where several paths are equally short (ECMP), told by the kernel itself.
+"""Which links a flow takes where several paths are equally short (ECMP), as reported by the kernel.
 
-Every router hashes addresses, protocol and ports (``fib_multipath_hash_policy=3``), as
-switches do. Not with policy 1, whose name says the same: between namespaces a packet
-brings along the hash its socket drew at random (``l4_hash``, `fib_multipath_hash` in
-net/ipv4/route.c), and TCP draws another one at every timeout. Each router has a seed of
-its own, from the run's: with the same one everywhere, routers one after the other
-choose alike, and paths stay unused. Ports are fixed (`testbed.replay.worker`), so that a seed
-gives the same paths to every congestion control and to a job alone.
+Every router hashes addresses, protocol and ports (``fib_multipath_hash_policy=3``), as switches do. Policy 1 is documented
+alike, but uses the hash that the packet's socket drew at random (``l4_hash``, `fib_multipath_hash` in net/ipv4/route.c).
+TCP draws another hash at every timeout. Each router has a separate seed, derived from the run's seed. With equal seeds,
+consecutive routers choose alike, and some paths stay unused. Ports are fixed (`testbed.replay.worker`). A seed therefore
+gives the same paths to every congestion control, and to a job in isolation.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Under ``sudo``: whose run it is, and giving up root for good.
+"""Under ``sudo``: which user started the run, and how root is given up for good.
 
-A run on `uml` needs no privilege, so it keeps none: what it reads, builds and writes is
-read, built and written by whoever typed the command. Root without ``sudo`` stays root.
+A run on `uml` needs no privilege, so it keeps none. It reads, builds and writes files as the user that typed the command.
+Root without ``sudo`` stays root.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MOST_SAID_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class Caller:
-    """Who typed ``sudo``."""
+    """The user that typed ``sudo``."""
 
     uid: int
     gid: int
@@ -38,7 +38,7 @@ class Caller:
 
 
 def caller() -> Caller | None:
-    """Who typed ``sudo``; None without it, or if that was root."""
+    """The user that typed ``sudo``; None without it, or if that user was root."""
     try:
         uid, gid = int(os.environ["SUDO_UID"]), int(os.environ["SUDO_GID"])
     except (KeyError, ValueError):
@@ -47,7 +47,7 @@ def caller() -> Caller | None:
         return None
     try:
         entry = pwd.getpwuid(uid)
-    except KeyError:  # somebody of a directory service that is not asked here
+    except KeyError:  # a user of a directory service that is not queried here
         return Caller(uid, gid, str(uid), "/", (gid,))
     return Caller(uid, gid, entry.pw_name, entry.pw_dir, tuple(os.getgrouplist(entry.pw_name, gid)))
 
@@ -73,13 +73,13 @@ def given_up() -> bool:
 
 
 def without_root(ask: Callable[[], bytes]) -> bytes:
-    """What ``ask`` says in a process of its own that has given up root for good; nothing if it cannot. Only bytes come back."""
+    """The result of ``ask`` in a child process that has given up root; empty if that fails. Only bytes are returned."""
     ours, its = os.pipe()
     pid = os.fork()
     if pid == 0:
         with contextlib.suppress(BaseException):
             os.close(ours)
-            silent = os.open(os.devnull, os.O_RDWR)  # what is said here is said again by whoever goes on
+            silent = os.open(os.devnull, os.O_RDWR)  # the parent repeats this output if it continues
             for fd in (0, 1, 2):
                 os.dup2(silent, fd)
             give_up()

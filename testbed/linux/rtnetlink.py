@@ -39,7 +39,7 @@ def handle(major: int, minor: int = 0) -> int:
 
 @dataclass(frozen=True)
 class Tc:
-    """A queueing discipline, class or filter at one interface, as it is sent to the kernel or as the kernel shows it."""
+    """A queueing discipline, class or filter at one interface, as sent to the kernel or as reported by it."""
 
     what: Kind
     kind: str  # "tbf", "u32", …
@@ -110,9 +110,9 @@ class Socket:
         return found
 
     def routes(self) -> dict[str, tuple[str, ...]]:
-        """The next hops to each IPv4 prefix (``0.0.0.0/0``: the default), but for what the kernel added by itself.
+        """The next hops to each IPv4 prefix (``0.0.0.0/0``: the default), except those that the kernel added by itself.
 
-        A hop that counts more than once among several says how often: ``10.0.0.1 x 2``.
+        A hop with a weight above 1 among several includes its weight: ``10.0.0.1 x 2``.
         """
         found = {}
         for payload in self.ask(RTM_GETROUTE, NLM_F_DUMP, RTMSG.pack(socket.AF_INET, 0, 0, 0, 0, 0, 0, 0, 0)):

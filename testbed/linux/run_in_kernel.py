@@ -1,14 +1,14 @@
 """The one entry point inside every Linux a run may use: ``python -m testbed.linux.run_in_kernel``.
 
-Reads a plan (one line of JSON) on stdin, builds the network, runs the jobs, and
-speaks on stdout: one JSON event a line, the last of which announces the run directory
-as a tar archive of so many bytes. End of file on stdin means the caller is gone: then
-it ends, and everything it made with it. `testbed.linux.uml_init` calls `serve` instead, under
-virtual time, where nobody can hang up.
+It reads a plan (one line of JSON) on stdin, builds the network, and runs the jobs. It writes one JSON event a line to
+stdout. The last event announces the run directory as a tar archive and its size in bytes. End of file on stdin means that
+the caller has ended: the process then ends with everything it made. Under virtual time, where the caller cannot
+disconnect, `testbed.linux.uml_init` calls `serve` instead.
 
-With ``--shell FD`` a second line is a `ShellRequest`, and answers to the shell come by the socket FD.
+With ``--shell FD`` a second line is a `ShellRequest`, and answers to the shell arrive on the socket FD.
 
-Events are those of `testbed.core.runs.events`. Under virtual time, who computes for real says so on the same console (`testbed.replay.computing`).
+Events are those of `testbed.core.runs.events`. Under virtual time, workers that compute for real report it on the same
+console (`testbed.replay.computing`).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 class CallerGoneError(Exception):
-    """stdin ended: whoever asked for this run no longer waits for it."""
+    """Raised when stdin has ended: the caller no longer waits for this run."""
 
 
 def main() -> None:
@@ -88,7 +88,7 @@ def deliver(results: bytes, out: BinaryIO) -> None:
 
 
 def emit(out: BinaryIO, event: Event) -> None:
-    """Say one line."""
+    """Write one event as a line."""
     try:
         out.write(msgspec.json.encode(event) + b"\n")
         out.flush()
@@ -97,7 +97,7 @@ def emit(out: BinaryIO, event: Event) -> None:
 
 
 def _run(plan: Plan, machine: Machine, emit: Emit, session: Session | None = None) -> bytes:
-    emit(events.Phase("network"))  # before the topology, which may be somebody's own
+    emit(events.Phase("network"))  # before the topology, which may be custom code
     folder = tables.private_folder()
     can = features.running() if machine.virtual_time else features.probe()
     steps = setup_steps.changes(plan, can)
@@ -184,7 +184,7 @@ def _measure(
         session.started(start_ns)
     if not machine.virtual_time:
         emit(events.Start(start_ns))
-    machine.settle(start_ns - int(LEAD_S * 1e9))  # by then everybody waits
+    machine.settle(start_ns - int(LEAD_S * 1e9))  # by then all workers wait
 
     def look() -> None:
         captures.check()

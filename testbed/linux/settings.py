@@ -1,7 +1,8 @@
 """Settings that reach a kernel: each is a value that is applied, read back, and printed.
 
-A set-up is a list of them (`testbed.linux.setup_steps`). A mismatch between what was asked and what the kernel holds
-stops the run; what it cannot tell is recorded as unknown. Nothing is undone: a setting ends with the namespace it lives in.
+A set-up is a list of settings (`testbed.linux.setup_steps`). A mismatch between the value asked for and the value that
+the kernel holds stops the run. A value that the kernel cannot report is recorded as unknown. Nothing is undone, because a
+setting ends with its namespace.
 """
 
 from __future__ import annotations
@@ -138,7 +139,7 @@ def path_routes(node: str, hops: Mapping[str, tuple[str, ...]]) -> Setting:
 
 
 def packet_spraying(node: str, ports: tuple[str, ...], bit: int, ways: Iterable[Mapping[str, str]]) -> Setting:
-    """A router that sends packets over equal paths in turn, whatever connection they are of (`testbed.networks.spraying.Turns`).
+    """A router that sends packets over equal-cost paths in turn, regardless of their connection (`testbed.networks.spraying.Turns`).
 
     Packets arrive at ``ports``; each way has its next hops by prefix.
     """
@@ -171,9 +172,9 @@ def offloads_off(node: str, device: str) -> Setting:
 
 
 def behind(device: str, queues: Queues) -> Setting:
-    """What delays and loses behind a shaper: where the packets arrive at ``device``, before anybody there sees them (an ``ifb``).
+    """Delay and loss behind a shaper: packets that arrive at ``device`` pass an ``ifb`` before the node receives them.
 
-    One interface cannot shape and delay: what waits in netem would not count as the queue.
+    One interface cannot shape and delay: packets that wait in netem would not count as the queue.
     """
     node, between = queues.node, queues.device
 

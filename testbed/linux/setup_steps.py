@@ -108,7 +108,7 @@ def interfaces(topo: Topo) -> list[Interface]:
 
 
 def addressing(topo: Topo) -> dict[str, Addressing]:
-    """How every node is joined to others, as the topology says."""
+    """The links between nodes, as the topology defines them."""
     found = {}
     for node in topo.hosts():
         known = topo.nodeInfo(node)
@@ -355,7 +355,7 @@ def nic(sender: Sender, mtu: int, features: Features) -> Tbf:
 
 
 def _at_a_host(link: Link) -> Link:
-    """A host that knows what is urgent sends that first, but neither marks nor drops its own."""
+    """A host that recognises urgent packets sends them first, but neither marks nor drops its packets."""
     return msgspec.structs.replace(link, ecn_threshold=None, queue=None, selective=()) if link.control else link
 
 
@@ -459,7 +459,7 @@ class Line:
 
 
 def lines(steps: Sequence[Step]) -> Iterator[Line]:
-    """Every step in words, in order; the same done in several places is said once, with all of these."""
+    """Every step in words, in order. A step done in several places is listed once, with all of these places."""
     changed = [step.change for step in steps if not isinstance(step.change, Capacity)]
     nodes = {change.where for change in changed if change.what.startswith("net.")}
     ends = {change.where for change in changed if change.what == MTU}

@@ -1,7 +1,9 @@
-"""The first process of a user-mode Linux: ``python -m testbed.linux.uml_init [FOLDER …]``, under virtual time; packages lie in these folders, too.
+"""The first process of a user-mode Linux: ``python -m testbed.linux.uml_init [FOLDER …]``, under virtual time.
 
-Hears the plan of `testbed.linux.run_in_kernel` from a file, and speaks on the console, which the
-machine around sees as a growing file; `testbed.backends.uml` has mounted what is needed.
+Packages are in these folders, too.
+
+It reads the plan of `testbed.linux.run_in_kernel` from a file, and writes to the console, which the
+host machine sees as a growing file. `testbed.backends.uml` has mounted the needed file systems.
 """
 
 from __future__ import annotations
@@ -32,11 +34,11 @@ POWER_OFF = 0x4321FEDC
 def main() -> None:
     if sys.flags.no_site:
         sys.path += sys.argv[1:]
-        if (RUN / "topology.py").exists():  # somebody's own, which may need what is installed in any way
+        if (RUN / "topology.py").exists():  # custom code, which may need packages installed in any way
             site.main()
     _raw(1)
     punctual()
-    # Whoever is ready first runs first: the order must not follow from how long each has run before, as it does by default.
+    # The process that is ready first runs first. By default, the order depends on how long each process has run before.
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     events = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -53,7 +55,7 @@ def main() -> None:
         from testbed.linux import run_in_kernel  # noqa: PLC0415
         from testbed.linux.participants.timeline import Machine  # noqa: PLC0415
 
-        del sys.modules["unittest"]  # whoever imports it from here on needs all of it: PyTorch and matplotlib do
+        del sys.modules["unittest"]  # later imports need the complete module: PyTorch and matplotlib do
         memory.as_usual()
         gc.enable()
         _room_for_packets()
@@ -96,7 +98,7 @@ def _room_for_packets() -> None:
 
 
 def _bare(name: str) -> None:
-    """A package whose `__init__` is left out, since it imports all that the package has."""
+    """A package whose `__init__` is skipped, because it imports all modules of the package."""
     spec = importlib.util.find_spec(name)
     assert spec is not None
     sys.modules[name] = importlib.util.module_from_spec(spec)

@@ -1,2 +1,5 @@
-"""Packets of links and hosts: sockets with a ring that the kernel fills (`packet_ring`), copies of what enters a queue (`mirror`), the
-process that empties the rings (`recorder`), its files (`pcapng`), and all of a run's (`session`)."""
+"""Packet capture on links and hosts.
+
+`packet_ring` opens sockets with a ring that the kernel fills. `mirror` copies packets that enter a queue. `recorder` is
+the process that empties the rings, `pcapng` writes its files, and `session` manages all captures of a run.
+"""

@@ -25,13 +25,13 @@ from testbed.linux.rtnetlink import Socket, Tc
 GO_ON, EGRESS_MIRROR = (
     -1,
     2,
-)  # what becomes of the packet itself (TC_ACT_UNSPEC: filters after this one have their say), and of its copy
-FIRST = 1  # among the filters there: the classifier that marks comes after it
+)  # action for the packet (TC_ACT_UNSPEC: later filters still apply), and action for its copy
+FIRST = 1  # filter priority: before the classifier that marks
 LACKING = (errno.ENOENT, errno.EOPNOTSUPP)
 
 
 def mirrored(end: VethIntf) -> str:
-    """The name of a new device beside ``end``. Raises `MachineError` where the kernel cannot copy packets."""
+    """The name of a new device next to ``end``. Raises `MachineError` where the kernel cannot copy packets."""
     ip, name = end.node.ip, f"copy{end.index}"
     try:
         ip.link("add", ifname=name, kind="ifb")

@@ -55,9 +55,9 @@ class Packet:
 
 
 def opened(namespace: int, device: str, snaplen: int, packets: int) -> socket.socket:
-    """A socket that hears what leaves by ``device``, once it may (`accept`); its ring holds ``packets`` packets. Raises `OSError`."""
+    """A socket that captures packets sent by ``device``, after `accept`. Its ring holds ``packets`` packets. Raises `OSError`."""
     with netns.entered(namespace):
-        sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)  # hears nothing until it is bound
+        sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)  # receives nothing until it is bound
     try:
         sock.setsockopt(SOL_PACKET, PACKET_VERSION, TPACKET_V2)
         sock.setsockopt(SOL_PACKET, PACKET_VNET_HDR, 1)

@@ -1,8 +1,8 @@
-"""The process that empties the rings of a run's captures while it goes on, and writes a pcapng file for each place at its end.
+"""The process that empties the rings of a run's captures, and writes one pcapng file for each place at the end.
 
-It hears what to do as a line of JSON, and when the run is over as another; it answers with a line when all is written, or when a
-file cannot be. While the run goes on it only sleeps until instants of a timer, and never reads the clock, so that virtual time takes
-the same course with and without it.
+It reads its configuration as one line of JSON, and the end of the run as another. It replies with one line when all files
+are written, or when a file cannot be written. During the run it only sleeps until a timer expires and never reads the
+clock. Virtual time therefore takes the same course with and without captures.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from testbed.linux.capture import packet_ring, pcapng
 from testbed.linux.capture.packet_ring import Ring
 from testbed.linux.capture.segments import split
 
-INTERFACES = ("before queue", "after queue")  # those of a file
-SYNC_BYTES = 16 << 20  # a full disk is noticed, and memory is free again, after so many
+INTERFACES = ("before queue", "after queue")  # of one file
+SYNC_BYTES = 16 << 20  # written between two syncs, which free memory and report a full disk
 
 
 @dataclass

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from testbed.linux.capture.packet_ring import Packet
 
 ETHERNET, TCP, UDP_HEADER = 14, 6, 8
-LENGTH, NUMBER, PROTOCOL, CHECKSUM = 2, 4, 9, 10  # where in the IPv4 header
-SEQUENCE, SIZE, FLAGS = 4, 12, 13  # where in TCP's
-UDP_LENGTH = 4  # where in UDP's
+LENGTH, NUMBER, PROTOCOL, CHECKSUM = 2, 4, 9, 10  # offsets in the IPv4 header
+SEQUENCE, SIZE, FLAGS = 4, 12, 13  # offsets in the TCP header
+UDP_LENGTH = 4  # offset in the UDP header
 FIN, PSH, CWR = 0x01, 0x08, 0x80
 
 

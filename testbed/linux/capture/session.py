@@ -21,14 +21,14 @@ BEFORE, AFTER = 0, 1  # the queue: `recorder.INTERFACES`
 
 
 class Captures:
-    """What a plan wants captured; nothing, if it wants nothing. Packets are taken at once, or in the iterations that the plan names.
+    """The captures that a plan asks for, if any. Packets are recorded from the start, or in the iterations that the plan names.
 
-    The kernel writes packets to memory, and the process that empties it takes no virtual time, so that a run there takes the same
-    course with captures and without.
+    The kernel writes packets to memory, and the process that empties it takes no virtual time. A run under virtual time
+    therefore takes the same course with and without captures.
     """
 
     def __init__(self, plan: Plan, network: Network, folder: Path, machine: Machine) -> None:
-        """``folder``: where the files come to be. Raises `MachineError` where the kernel cannot capture."""
+        """``folder``: the folder that receives the files. Raises `MachineError` where the kernel cannot capture."""
         self.wanted = plan.capture
         self.sockets: list[tuple[str, socket.socket]] = []  # with the place of each
         self.open = self.over = False

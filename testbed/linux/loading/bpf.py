@@ -1,9 +1,8 @@
 """Load eBPF congestion controls and classifiers, through libbpf and one system call.
 
-A struct_ops *link* ties the algorithm to a file descriptor: it disappears from the
-kernel by itself when the process that holds it is gone, ``kill -9`` included (Linux
-6.4, commit 68b04864ca42). Debian 12's libbpf 1.1 knows no such link, so the map gets
-``BPF_F_LINK`` before load and the link is created by ``bpf(BPF_LINK_CREATE)``.
+A struct_ops *link* ties the algorithm to a file descriptor. The kernel removes the link when the process that holds it
+ends, also after ``kill -9`` (Linux 6.4, commit 68b04864ca42). Debian 12's libbpf 1.1 does not support such links.
+Therefore the map gets ``BPF_F_LINK`` before load, and ``bpf(BPF_LINK_CREATE)`` creates the link.
 """
 
 from __future__ import annotations
@@ -151,20 +150,20 @@ def _compiled(source: Path, flags: list[str]) -> tuple[str, bytes]:
 
 def _keep(path: Path, content: bytes) -> None:
     if os.geteuid() == 0 and not _is_roots(path.parent.absolute()):
-        return  # with `sudo -E`, the home of somebody else
+        return  # with `sudo -E`, the home folder of another user
     path.parent.mkdir(parents=True, exist_ok=True)
     folders.put(path, content)
 
 
 def _is_roots(folder: Path) -> bool:
-    """Whether nobody but root can say what ``folder``, or what of it is there, is; links are nobody's."""
+    """Whether only root can replace ``folder`` or its existing parents. Symbolic links do not qualify."""
     first, *above = (path.lstat() for path in (folder, *folder.parents) if os.path.lexists(path))
     movable = [one for one in above if not one.st_mode & stat.S_ISVTX]
     return all(one.st_uid == 0 for one in (first, *above)) and not any(one.st_mode & 0o022 for one in (first, *movable))
 
 
 def _cached(path: Path) -> bytes | None:
-    """A sealed program of the cache, if it is whole and, for root, nobody else's."""
+    """A sealed program of the cache, if it is complete and, for root, owned by root."""
     try:
         with path.open("rb") as file:
             if os.geteuid() == 0 and os.fstat(file.fileno()).st_uid != 0:
@@ -177,12 +176,12 @@ def _cached(path: Path) -> bytes | None:
 
 @cache
 def _what_the_kernel_has() -> list[str]:
-    """Definitions for what differs between kernels, found in the running one's own types."""
+    """Definitions for types that differ between kernels, from the running kernel's BTF."""
     try:
         types = Path("/sys/kernel/btf/vmlinux").read_bytes()
     except OSError:
         return []
-    # Linux 7 tells of CA_EVENT_TX_START through an operation of its own, and only through that.
+    # Linux 7 reports CA_EVENT_TX_START only through a separate operation.
     return [CWND_EVENT_TX_START] if b"\0cwnd_event_tx_start\0" in types else []
 
 
@@ -231,7 +230,7 @@ def find_constant_ranges(program: bytes) -> dict[str, Range | None]:
             and elf.get_section(where).name == ".rodata"
         ):
             unsigned, signed = (Range.from_bits(8 * size, signed=one) for one in (False, True))
-            found[symbol.name] = Range(signed.lowest, unsigned.highest)  # ELF does not say which of the two it is
+            found[symbol.name] = Range(signed.lowest, unsigned.highest)  # ELF does not record the signedness
     return found
 
 

@@ -1,4 +1,4 @@
-"""The bpf(2) system call, as far as it is needed; standard library only."""
+"""The part of the bpf(2) system call that the testbed needs; standard library only."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Congestion controls on their way into this kernel: as a module, or as an eBPF program.
+"""Register congestion controls with this kernel: as a module, or as an eBPF program.
 
-There is one table of names for the whole machine, so a run registers each eBPF one under
-a name nobody else has, and reports it by its spec string.
+The whole machine has one table of names. A run therefore registers each eBPF program under a unique name, and reports it
+by its spec string.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from testbed.linux.loading.modules import parameters
 
 
 def loaded_module(cc: CongestionControl) -> bool:
-    """Whether ours is loaded in this kernel as a module (by DKMS, say): then it is used, rather than eBPF."""
+    """Whether ours is loaded in this kernel as a module (for example by DKMS). The module then takes precedence over eBPF."""
     return cc.source is None and loaded(cc.name)
 
 
@@ -70,10 +70,10 @@ class Registered:
 
 
 def register(cc: CongestionControl, modules: Path | None = None, name: str | None = None) -> Registered:
-    """Make ``cc`` usable: as a module from the folder ``modules`` (one's own from ``own`` beside it), as one that the
-    kernel has loaded already, or else as an eBPF program.
+    """Make ``cc`` usable: as a module that the kernel has loaded, as a module file, or as an eBPF program.
 
-    Ours take their parameters per network namespace, where they are modules (`sysctls`).
+    Module files are in the folder ``modules``, and those of custom algorithms in ``own``. Our modules take their
+    parameters per network namespace (`sysctls`).
     """
     if cc.name not in catalogue.names() and cc.source is None and (modules is not None or kernel_has(cc.name)):
         return Registered(cc.name, "kernel", constants=parameters(f"tcp_{cc.name}"))
@@ -88,7 +88,7 @@ def register(cc: CongestionControl, modules: Path | None = None, name: str | Non
     assert program is not None
     compiled = bpf.compile_program(program)
     loaded = bpf.register(compiled, name, cc.constants)
-    stands_in = catalogue.of_the_kernel(cc)  # for the kernel's own, whose parameters it does not have
+    stands_in = catalogue.of_the_kernel(cc)  # replaces one of the kernel's, without its parameters
     held = {} if stands_in else bpf.read_constants(loaded.map_fds, compiled, catalogue.effective(cc))
     return Registered(name, "eBPF", loaded, held)
 

@@ -173,7 +173,7 @@ class Sources:
         return [self.start_ns + one.plan.start_ns for one in self.programs if one.process is None]
 
     def look(self) -> None:
-        """Start programs whose time has come; raises `TestbedError` for what has failed."""
+        """Start the programs that are due. Raises `TestbedError` for a program that has failed."""
         if self.programs:
             now_ns = time.monotonic_ns()
             for program in self.programs:

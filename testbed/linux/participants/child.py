@@ -30,7 +30,7 @@ def child_environment() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Module:
-    """One of our own modules as a process: a Python of its own that starts fast, or a copy of this one."""
+    """One of our modules as a process: a separate Python that starts fast, or a fork of this one."""
 
     name: str
     copied: bool = False
@@ -53,7 +53,7 @@ class Process(Protocol):
 
 
 class Words(Protocol):
-    """What a process says on stderr; read when it has died."""
+    """The stderr of a process; read after it has ended."""
 
     def fileno(self) -> int: ...
     def seek(self, offset: int, /) -> object: ...
@@ -101,7 +101,7 @@ class Child:
             self.died()
 
     def lines(self) -> list[Any]:
-        """What it has said, in whole lines; waits for some. Raises `TestbedError` if it is gone."""
+        """The complete lines that it has written; waits for some. Raises `TestbedError` if the process has ended."""
         data = os.read(self.fileno(), 65536)
         if not data:
             self.died()
@@ -109,7 +109,7 @@ class Child:
         return [json.loads(line) for line in complete]
 
     def died(self) -> NoReturn:
-        """Say how it ended."""
+        """Describe how the process ended."""
         code = self.process.wait()
         self.errors.seek(0)
         words = self.errors.read().decode(errors="replace").strip().splitlines()

@@ -1,9 +1,10 @@
 """A process that sends background traffic: the flows of one source (`testbed.core.runs.plan.Background`), between hosts of the network.
 
-It holds both ends of every flow, each in the namespace of its host, so that one clock times a flow: from its arrival, handshake included,
-to its last byte at the target, or the last byte of the response at the source. Every flow is a connection of its own.
+It holds both ends of every flow, each in the namespace of its host, so that one clock times a flow. A flow starts at its
+arrival, before the handshake. It ends with the last byte at the target, or the last byte of the response at the source.
+Every flow uses a separate connection.
 
-It answers in lines of JSON: ``{"listening": true}``; after ``{"stop": true}`` its flows, as lists, and ``{"done": N}``.
+It replies in lines of JSON: ``{"listening": true}``; after ``{"stop": true}`` its flows, as lists, and ``{"done": N}``.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from testbed.traffic.arrivals import Arrival, arrivals, band
 
 PORT = 9000
 CHUNK = 1 << 18
-MOST_FILES = 4000  # sockets at once
-ROWS = 500  # of one line
-WAKE = 1 << 16  # bytes that wait before the target reads them, but at its end
+MOST_FILES = 4000  # concurrent sockets
+ROWS = 500  # per line
+WAKE = 1 << 16  # bytes that accumulate before the target reads them, except at the end of a flow
 GONE = (ConnectionError, TimeoutError)
 
 
@@ -44,8 +45,8 @@ class Flow:
     target: socket.socket | None = None
     to_send: int | None = 0  # None: without end
     to_receive: int | None = 0
-    answered: int = 0  # bytes of the response that were sent
-    heard: int = 0  # and that came
+    answered: int = 0  # bytes of the response sent
+    heard: int = 0  # bytes of the response received
     received: int = 0
     end_ns: int | None = None
     failure: str = ""

@@ -1,4 +1,4 @@
-"""Jobs that hold GPUs: which of them wait, which run, and who starts when others have ended. Nothing here touches a kernel."""
+"""Jobs that hold GPUs: which wait, which run, and which start when others have ended. Needs no kernel."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class Lives:
 
     @property
     def waiting(self) -> list[int]:
-        """Who has not started, and may still."""
+        """The jobs that have not started, and still may."""
         return sorted(self.lives.keys() - self.started_ns.keys() - self.ended.keys())
 
     def start(self, now_ns: int) -> list[tuple[int, int]]:
-        """Start every job that may by now, in the order of their numbers: each with the instant from which it could.
+        """Start every job that may start by now, in the order of their numbers; each with the instant from which it could.
 
-        That is when it has arrived, when those have ended whom it waits for, and its GPUs have become free, whichever is last.
+        That instant is the latest of three: its arrival, the end of the jobs that it waits for, and the release of its GPUs.
         """
         found = []
         for number in self.waiting:

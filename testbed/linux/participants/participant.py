@@ -26,7 +26,7 @@ class Participant(ABC):
     def connect(self, at_ns: int) -> None: ...
     @abstractmethod
     def start(self, at_ns: int, wait_from_ns: int, offset_ns: int | None = None) -> None:
-        """``offset_ns``: in place of its job's, of one that had to wait for GPUs."""
+        """``offset_ns``: replaces the job's start offset, for a job that had to wait for GPUs."""
 
     @abstractmethod
     def grant(self) -> None:
@@ -36,7 +36,7 @@ class Participant(ABC):
         return self._child.fileno()
 
     def lines(self) -> list[Any]:
-        """What it has said, in whole lines; waits for some. Raises `TestbedError` if it is gone."""
+        """The complete lines that it has written; waits for some. Raises `TestbedError` if the process has ended."""
         return self._child.lines()
 
     def was_killed(self) -> bool:

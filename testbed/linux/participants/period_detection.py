@@ -1,7 +1,8 @@
-"""Whether a run repeats itself, so that what is still to come is known.
+"""Whether a run repeats itself, so that the rest of it is known.
 
-Under virtual time and without chance a network in the same state does the same again. What is recorded of that state: every worker's
-last iterations are alike to the nanosecond, with the same period for all of them, and so is what TCP keeps of each flow at their ends.
+Under virtual time and without randomness, a network in the same state repeats its behaviour. Two parts of that state are
+recorded. Every worker's last iterations are equal to the nanosecond, with one period for all workers. So is the state that
+TCP keeps of each flow at the ends of these iterations.
 """
 
 from __future__ import annotations

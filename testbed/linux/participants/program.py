@@ -1,10 +1,10 @@
-"""Real training as a job: a program on every worker, in place of a replay (``--job ddp:resnet18``, ``--job cmd:…``).
+"""Real training as a job: a program on every worker replaces the replay (``--job ddp:resnet18``, ``--job cmd:…``).
 
-Each worker's process gets how its gradients travel (``MLTCP_TRANSPORT``, ``MLTCP_MTU``), PyTorch's environment (``RANK``, ``WORLD_SIZE``,
-``MASTER_ADDR``, ``MASTER_PORT``, ``GLOO_SOCKET_IFNAME``) and `testbed.traces.hook`, which reports its iterations
-(`testbed.traces.recording`); where a transport may lose some of them, our own training also says what became of its messages. Its
-sockets are its own: they use the job's congestion control because it is the default of the worker's network namespace, which is
-read back from every connection between two workers.
+Each worker's process gets the transport of its gradients (``MLTCP_TRANSPORT``, ``MLTCP_MTU``) and PyTorch's environment
+(``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR``, ``MASTER_PORT``, ``GLOO_SOCKET_IFNAME``). It also gets `testbed.traces.hook`,
+which reports its iterations (`testbed.traces.recording`). Where a transport may lose gradients, our training programs also
+report how their messages ended. The program opens its sockets itself. They use the job's congestion control, because it is
+the default of the worker's network namespace. It is read back from every connection between two workers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from testbed.traces.recording import MESSAGES, MTU, TRANSPORT
 from testbed.transports import Connection
 
 MASTER_PORT = 29500
-KEPT_BYTES = 1 << 16  # of what a program says
+KEPT_BYTES = 1 << 16  # of a program's output
 LAST_WORDS_S = 2.0
 ESTABLISHED = 1 << 1
 WITH_CONGESTION_CONTROL = 1 << 3  # INET_DIAG_CONG
@@ -51,7 +51,7 @@ def has_torch() -> bool:
 
 
 class _Tail:
-    """What a program says, of which the end is kept: it may talk for hours."""
+    """A program's output. Only the end is kept, because a program may write for hours."""
 
     def __init__(self) -> None:
         self.reading, self.writing = os.pipe()
@@ -68,7 +68,7 @@ class _Tail:
         return self.writing
 
     def seek(self, _position: int) -> None:
-        """Before it is read: what has been said must have been heard."""
+        """Called before `read`: waits until the reading thread has received all output."""
         self.hearing.join(LAST_WORDS_S)
 
     def read(self) -> bytes:
@@ -90,7 +90,7 @@ class Program(Participant):
         self._plan, self._network, self._congestion_control = job, network, congestion_control
         self._start_ns = 0
         self._mtu, self._messages = mtu, messages
-        self._beside: list[dict[str, Any]] = []  # what there is to say of the iteration that it tells next
+        self._beside: list[dict[str, Any]] = []  # extra values for the next iteration that it reports
         said = _Tail()
         reading, report = os.pipe()
         os.write(report, b'{"listening": true}\n')
@@ -129,7 +129,7 @@ class Program(Participant):
         return [told for line in self._child.lines() if (told := self._translated(line)) is not None]
 
     def _translated(self, line: Any) -> Any:
-        """As a replay would say it; None: it belongs to the next one."""
+        """The line in the format of a replay. None: its values belong to the next line."""
         if isinstance(line, list):
             iteration, start, comm_start, end, sent, late = line
             since = [at - self._start_ns for at in (start, comm_start, end)]

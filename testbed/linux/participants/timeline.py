@@ -29,7 +29,7 @@ from testbed.linux.queues.setting import Queues
 from testbed.transports import Connection
 
 CONNECT_NS, START_NS = 4 * 10**9, 10 * 10**9  # of virtual time: connections, first iteration
-LEAD_S = 0.3  # from "everybody is ready" to the start of the first iteration
+LEAD_S = 0.3  # from the instant at which all workers are ready to the start of the first iteration
 LOOK_S = 0.5
 RNDRESEEDCRNG = 0x5207
 
@@ -40,10 +40,10 @@ Emit = Callable[[Event], None]
 class Machine:
     """What differs between the Linuxes a run may be in."""
 
-    virtual_time: bool = False  # computing takes no time, and nobody can hang up on us
+    virtual_time: bool = False  # computing takes no time, and the caller cannot disconnect
     modules: Path | None = None  # folder of our congestion controls as modules; None: they are eBPF
     captures: Path | None = None  # folder for packets, which the caller fetches; None: they are among the results
-    later_ns: int = 0  # of virtual time: everything comes so much later than usual, for what a shell took
+    later_ns: int = 0  # of virtual time: delay of all instants, for the time that a shell took
 
     def connect_ns(self) -> int:
         """When connections are made, under virtual time."""
@@ -105,7 +105,7 @@ class Timeline:
     def run(
         self, workers: Workers, sampler: Child, emit: Emit, look: Callable[[], None], hear: Callable[[Record], None]
     ) -> list[Record]:  # fmt: skip
-        """Until every job has its iterations or has left; ``look`` is called now and then, ``hear`` with every record."""
+        """Until every job has its iterations or has left; ``look`` is called regularly, ``hear`` with every record."""
         records: list[Record] = []
         self.missing = {(each.job, each.rank) for each in workers.participants if each.job not in self.leaving}
         while self.missing or self.leaving:
@@ -133,7 +133,7 @@ class Timeline:
         return records
 
     def _receive(self, workers: Workers) -> Iterator[tuple[Participant, Any]]:
-        """What workers say next; a job that holds GPUs may fail without the others."""
+        """The next records of workers. A job that holds GPUs may fail without ending the others."""
         try:
             yield from workers.read(self._next())
         except GoneError as gone:
@@ -244,7 +244,7 @@ def flow_name(flow: Connection) -> str:
 
 @contextlib.contextmanager
 def explained(plan: Plan) -> Iterator[None]:
-    """If a run fails in which links do, say so."""
+    """Add a note to the error of a run that fails, if links fail in that run."""
     try:
         yield
     except TestbedError as error:

@@ -1,4 +1,4 @@
-"""Jobs that communicate in turns: who may, while nobody else does on the links that they share. Nothing here touches a kernel."""
+"""Jobs that communicate in turns: a job may communicate while no other does on the links that they share. Needs no kernel."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from testbed.core.runs.plan import JobPlan
 
 
 class Turns:
-    """Who asks for links, who holds them, and who is next: the job that still runs longest; whoever holds them keeps them."""
+    """The jobs that ask for links, that hold them, and that are next: the one that runs longest. A holder keeps its links."""
 
     def __init__(self, jobs: Sequence[JobPlan]) -> None:
         self.jobs = {job.job: job for job in jobs if job.exclusive}
@@ -38,7 +38,7 @@ class Turns:
             self.asking[job].clear()
 
     def grant(self) -> list[int]:
-        """The jobs that may communicate from now on, whose ranks are all ready."""
+        """The jobs that may communicate from now on, and whose ranks are all ready."""
         found = []
         busy = {link for job in self.sending for link in self.jobs[job].exclusive}
         for number in sorted(self.jobs, key=lambda number: (-self._remaining_s(number), number)):

@@ -26,13 +26,13 @@ from testbed.traces import collectives
 from testbed.transports import Connection
 
 PORT = 5001
-PORTS_APART = 100  # of jobs that may be on the same hosts
-PORT_BEFORE = 15001  # of workers that come first: the kernel remembers connections for a while
+PORTS_APART = 100  # between jobs that may be on the same hosts
+PORT_BEFORE = 15001  # of workers that start first: the kernel remembers connections for a while
 HANDSHAKE_S = 90.0  # in an emulated VM on a busy machine, Python starts in half a minute
-# Who waits for the same instant is woken in the order in which they began to wait. That must not follow from how each came there
-# (what Python found compiled, for one): workers connect, and begin to wait, one after the other.
+# Processes that wait for the same instant are woken in the order in which they began to wait. That order must not depend on
+# their start-up times (on what Python found compiled, for example). Workers therefore connect one after the other.
 CONNECT_APART_NS, WAIT_APART_NS = 10**6, 10**3
-WAIT_NS = 10**8  # before the first iteration begins, everybody waits for it
+WAIT_NS = 10**8  # before the first iteration begins, all workers wait for it
 PROGRAM_S = 300.0
 
 Packed = bytes  # as msgpack; in `Record` that name is a field's
@@ -59,11 +59,11 @@ class Record:
     replica_divergence: float | None = None  # its workers' parameters, if it serves them
     datagrams: dict[str, int] | None = field(
         default=None, compare=False
-    )  # so far, of a transport of its own (`transports.Datagrams`)
+    )  # cumulative, of a transport over UDP (`transports.Datagrams`)
 
     @classmethod
     def parse(cls, job: int, rank: int, line: Sequence[Any]) -> Record:
-        """Of what it says: times, bytes and operations, and perhaps more by name."""
+        """From one line of a worker: times, bytes and operations, and optional values by name."""
         *always, beside = line if isinstance(line[-1], dict) else [*line, {}]
         packed = {"messages": msgspec.msgpack.encode(beside["messages"])} if "messages" in beside else {}
         return cls(job, rank, *always, **{**beside, **packed})
@@ -150,7 +150,7 @@ class Workers:
             _ = training.parse(job.trains).task
         for name in filter(None, (operation.algorithm for operation in job.collectives)):
             collectives.find(name)
-        # Where a grid decides when an iteration begins, rank 0 applies it and tells the others.
+        # Where a grid decides when an iteration begins, rank 0 applies it and notifies the others.
         pipes = [os.pipe() for _ in ranks[1:]] if job.grid else []
         replicas = None
         if job.trains is not None and any(op.algorithm == "ring" for op in job.collectives):
@@ -190,9 +190,9 @@ class Workers:
         return [answers[id(worker)] for worker in self.participants]
 
     def read(self, until: float) -> Iterator[tuple[Participant, Any]]:
-        """What the workers say next (nothing, if the time ``until`` comes first); raises `GoneError`.
+        """The next records of the workers (none, if the time ``until`` comes first). Raises `GoneError`.
 
-        A worker whose peer was killed fails, too: the one that was killed is reported.
+        A worker whose peer was killed fails, too. The error reports the worker that was killed.
         """
         ready, _, _ = select.select(self.participants, [], [], max(0.0, until - time.monotonic()))
         lines: list[tuple[Participant, Any]] = []
@@ -226,8 +226,10 @@ class Workers:
             worker.close()
 
     def start(self, start_ns: int) -> None:
-        """Begin the first iteration at ``start_ns`` of the monotonic clock (plus each job's offset); of jobs that hold GPUs
-        `begin` says when."""
+        """Begin the first iteration at ``start_ns`` of the monotonic clock, plus each job's offset.
+
+        Jobs that hold GPUs are started by `begin`.
+        """
         lives = {job.job for job in self.jobs if job.life is not None}
         for number, worker in enumerate(self.participants):
             if worker.job not in lives:

@@ -24,7 +24,7 @@ ACK_MAX_BYTES = 128
 
 @dataclass(frozen=True)
 class Rule:
-    """Packets whose first word of the IP header is ``value`` under ``mask`` go to the band ``minor``."""
+    """Packets whose first word of the IP header is ``value`` under ``mask`` go to the priority queue ``minor``."""
 
     priority: int
     minor: int
@@ -42,7 +42,7 @@ class PureAcks:
 
 @dataclass(frozen=True)
 class Dscp:
-    """The class selector (`testbed.replay.bands`) says the band; CS0, and whatever is not marked, goes last."""
+    """The DSCP (`testbed.replay.bands`) selects the priority queue. CS0 and unmarked packets go last."""
 
     levels: int
 
@@ -63,7 +63,7 @@ def filters(classify: Iterable[Classify], bands: int, major: int) -> Iterator[Tc
 
 
 def u32(parent: int, priority: int, at: int, mask: int, value: int, then: bytes, protocol: int = ETH_P_IP) -> Tc:
-    """A filter that compares the word ``at`` an offset of the IP header; ``then``: attributes that say what becomes of the packet."""
+    """A filter that compares the word ``at`` an offset of the IP header; ``then``: attributes with the action for the packet."""
     selector = SELECTOR.pack(TC_U32_TERMINAL, 0, 1, bytes(2), 0, 0, 0, bytes(4))
     selector += KEY.pack(mask, value) + PLACE.pack(at, 0)
     info = priority << 16 | int.from_bytes(protocol.to_bytes(2, "big"), "little")

@@ -22,7 +22,7 @@ class Fq(Leaf):
     kind: ClassVar[str] = "fq"
     limit_packets: int = 10_000
     flow_limit_packets: int = 100
-    frame_bytes: int = 1514  # of the largest: what its limit comes to
+    frame_bytes: int = 1514  # of the largest frame; converts the packet limit to bytes
 
     @property
     def buffer_bytes(self) -> int:

@@ -1,7 +1,7 @@
-"""Delay, jitter, random loss and corruption: netem, on a hop of its own.
+"""Delay, jitter, random loss and corruption: netem, on a separate hop.
 
-Never where a rate is shaped and never where a host sends (docs/explanation/statistics.md): at the
-router's end of a link that is no bottleneck.
+It is never used where a rate is shaped, nor where a host sends (docs/explanation/statistics.md). It is used at the router's
+end of a link that is no bottleneck.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""RED on the queue as it is at this instant: marks rather than drops."""
+"""RED on the instantaneous queue: marks rather than drops."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Red(Leaf):
         )
 
     def asked(self, major: int) -> dict[str, Any]:
-        """The kernel takes no probability (0) for one of its own, 1 ÷ 2^0, over the width of the ramp."""
+        """The options that the kernel reports. It stores the probability 0 as 1 ÷ 2^0, over the width of the ramp."""
         ramp = max(1, self.max_bytes - self.min_bytes)
         return {
             "limit_bytes": self.limit_bytes,

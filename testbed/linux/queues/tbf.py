@@ -1,7 +1,7 @@
 """The bottleneck: a token bucket whose rate, bucket and buffer are set in bytes.
 
-TBF at the bottleneck only (`docs/explanation/statistics.md`). Behind its bucket lies the queue: a FIFO with a limit in bytes, RED that
-marks, or bands of them.
+TBF is used at the bottleneck only (`docs/explanation/statistics.md`). Behind its bucket is the queue: a FIFO with a limit
+in bytes, RED that marks, or priority queues.
 
 ::
 
@@ -11,7 +11,7 @@ marks, or bands of them.
 
     TBF 1: ── bands 10: ─┬─ FIFO 21:     highest band
                          ⋮
-                         └─ FIFO 28:     lowest band: CS0, and whatever is not marked
+                         └─ FIFO 28:     lowest band: CS0, and unmarked packets
 """
 
 from __future__ import annotations

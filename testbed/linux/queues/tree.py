@@ -1,8 +1,8 @@
-"""Queues as a tree of values: what is sent to make one, what the kernel then holds, and how the two are compared.
+"""Queues as a tree of values: the request that makes one, the state that the kernel then holds, and their comparison.
 
-A queue (`tbf`, `prio`, `htb`, `red`, `fifo`, `netem`: a file each) knows its own options as bytes, what the kernel
-makes of them (``asked``: its rounding, computed here too), and how to read the kernel's answer (``held``). All
-else is the same for every kind, and here.
+A queue (`tbf`, `prio`, `htb`, `red`, `fifo`, `netem`: one file each) has its options as bytes. It also computes the
+values that the kernel derives from them (``asked``, with the kernel's rounding), and parses the kernel's answer
+(``held``). The code that all kinds share is here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from testbed.linux.rtnetlink import TC_H_ROOT, Kind, Tc, handle
 
-UNKNOWN = "unknown"  # what this kernel cannot tell
+UNKNOWN = "unknown"  # a value that this kernel cannot report
 
 
 class Queue(Protocol):
@@ -93,7 +93,7 @@ def read(queue: Queue, shown: Mapping[Kind, Sequence[Tc]], major: int = 1, paren
 
 
 def matches(asked: Any, found: Any) -> bool:
-    """Whether what was found is what was asked for, or cannot be told."""
+    """Whether the value found is the value asked for, or is unknown."""
     if found == UNKNOWN:
         return True
     if isinstance(asked, dict) and isinstance(found, dict):

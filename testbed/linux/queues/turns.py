@@ -18,7 +18,7 @@ AT, UPPER = 4, 16  # where in the header the word with the identification is, wh
 
 
 def messages(bit: int, targets: Sequence[int]) -> Iterator[Tc]:
-    """A packet whose number has *i* in the bits from ``bit`` on seems to come from the *i*-th interface."""
+    """A packet whose number has *i* in the bits from ``bit`` on appears to come from the *i*-th interface."""
     yield Tc("qdisc", "clsact", CLSACT, CLSACT_PARENT, b"")
     mask = (len(targets) - 1) << UPPER + bit
     for number, index in enumerate(targets):

@@ -1,1 +1,1 @@
-"""What is measured beside a run: queues, flows, hosts, the machine itself."""
+"""Measurements during a run: queues, flows, hosts, the machine itself."""

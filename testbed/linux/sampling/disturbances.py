@@ -1,7 +1,7 @@
-"""What this machine did to a run beside it: `testbed.linux.sampling.ticker`, started with the run and outside its namespaces.
+"""Other load on this machine during a run: `testbed.linux.sampling.ticker`, started with the run and outside its namespaces.
 
-Ends with the run, however that ends. Adds to a run's archive ``disturbances.csv`` and, for the manifest, what was
-recorded and what could not be.
+It ends with the run, even if the run is killed. It adds ``disturbances.csv`` to a run's archive. For the manifest it
+reports what was recorded and what could not be.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def table(told: list[Disturbance], start_ns: int) -> bytes:
 
 
 def recorded_by(account: Account) -> Recorded:
-    """What the manifest says of the recording."""
+    """The manifest's entry about the recording."""
     return Recorded(
         cores=tuple(account.cores),
         period_s=ticker.PERIOD_NS / 1e9,

@@ -1,7 +1,7 @@
-"""Netlink for who asks the same again and again: all questions at once, answers where they were the last time; standard library only.
+"""Netlink for repeated queries: all questions in one message, answers parsed at known offsets; standard library only.
 
-`testbed.linux.rtnetlink` asks anything once; at 256 flows every 10 ms that would cost more than the jobs. In user-mode Linux each
-system call costs as much as carrying ten packets.
+`testbed.linux.rtnetlink` sends any query once. At 256 flows every 10 ms that would cost more than the jobs. In user-mode
+Linux each system call costs as much as forwarding ten packets.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HEADER = struct.Struct("=IHxxI")  # length, type, sequence number
 HEADER_BYTES = 16
 ANSWER_BYTES = 1024  # at most; 500 are usual
 ANSWERED = (SOCK_DIAG_BY_FAMILY, RTM_NEWQDISC)
-MOST_AT_ONCE = 64  # questions, whose answers fit into a socket's buffer
+MOST_AT_ONCE = 64  # questions whose answers fit into a socket's buffer
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Questions:
             self._exchange = self._one_by_one
 
     def ask(self) -> list[bytes]:
-        """The payloads of all answers, in the order of the questions; empty if the kernel says there is none."""
+        """The payloads of all answers, in the order of the questions; empty if the kernel reports that there is none."""
         self._exchange()
         room, read, found = bytes(self._room), HEADER.unpack_from, []
         for number, begin in enumerate(range(0, ANSWER_BYTES * self._count, ANSWER_BYTES)):
@@ -125,10 +125,9 @@ def attributes(data: bytes, start: int, end: int) -> dict[int, tuple[int, int]]:
 
 
 class Field:
-    """Where one attribute lies in the kernel's answers to one question: looked for once.
+    """The position of one attribute in the kernel's answers to one question; searched once.
 
-    The kernel lays out every answer alike; should it not, the attribute's own header
-    tells, and it is looked for again.
+    The kernel lays out every answer alike. If the attribute's header is not at that position, it is searched again.
     """
 
     def __init__(self, start: int, *path: int) -> None:

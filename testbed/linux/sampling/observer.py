@@ -31,7 +31,7 @@ from testbed.transports import COUNTERS_BYTES, Connection
 
 
 def taken(network: Network, workers: Workers) -> tuple[Way, ...]:
-    """The links that each flow crosses, and those that its ACKs cross; of one whose packets go in turn there is no such thing."""
+    """The links that each flow crosses, and those that its ACKs cross. Unknown for a flow with packet spraying."""
     sprayed = {job.job for job in workers.jobs if job.routers_spray}
     return tuple(
         Way(worker.job, worker.rank, flow_name(flow),
@@ -72,7 +72,7 @@ def start(
     folder: Path,
     start_ns: int,
 ) -> Child:
-    """The sampler, told what to follow."""
+    """The sampler, configured with the queues and flows to follow."""
     marks = {place: program.map_fds["queue"] for place, program in network.classifiers.items()}
     roots = {queue.link: queue.root for queue in queues if isinstance(queue.root, Tbf)}
     state = {job.job: _locate_state(network.registered[job.cc.spec], job.cc) for job in plan.jobs}
@@ -132,7 +132,7 @@ def stop(sampler: Child, events_missed: Sequence[str]) -> tuple[Sampling, tuple[
 
 
 def _locate_state(registered: Registered, cc: CongestionControl) -> dict[str, Any]:
-    """Where the sampler finds MLTCP's state of a flow: in a map (eBPF), or told by sock_diag (module)."""
+    """Where the sampler finds MLTCP's state of a flow: in a map (eBPF), or in sock_diag's answer (module)."""
     maps = {} if registered.program is None else registered.program.map_fds
     parameters = catalogue.effective(cc)
     return {

@@ -1,4 +1,4 @@
-"""Sends and receives of several sockets by one system call: io_uring(7), as far as it is needed; standard library only."""
+"""Sends and receives of several sockets by one system call: the needed part of io_uring(7); standard library only."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """Samples queues and flows from one process: ``python -m testbed.linux.sampling.sampler``.
 
-Every interval it asks each bottleneck's qdisc (rtnetlink) and each flow's socket
-(sock_diag, by its addresses: a dump would walk the machine's whole socket table), and
-writes ``links.csv``, ``flows.csv`` and, where hosts' interfaces have a rate, ``nics.csv``.
+Every interval it queries each bottleneck's qdisc (rtnetlink) and each flow's socket (sock_diag, by its addresses). A dump
+would walk the machine's whole socket table. It writes ``links.csv``, ``flows.csv`` and, where hosts' interfaces have a
+rate, ``nics.csv``.
 
-Told by one line of JSON on stdin (`Config`); on end of file there it stops and prints
-what it cost as one line of JSON.
+It is configured by one line of JSON on stdin (`Config`). On end of file there it stops, and prints its cost as one line
+of JSON.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ OF_PEER = layouts.PEER.reader("window", "rtt_us", "acked", "resent")
 SHARES_EVERY_NS = 500_000_000
 CPU_EVERY_NS = 1_000_000_000
 WRITTEN_AT_ONCE = 1 << 20
-MAPPED = bytes(10) + b"\xff\xff"  # an IPv4 address among IPv6's
-NOTHING = bytes(layouts.FLOW.size or 0)  # of a flow that has seen no boundary yet
+MAPPED = bytes(10) + b"\xff\xff"  # prefix of an IPv4 address in IPv6
+NOTHING = bytes(layouts.FLOW.size or 0)  # state of a flow before its first iteration boundary
 Sockets = Callable[[int, int], socket.socket]  # by namespace and netlink's family
 Carried = dict[tuple[int, str], int]  # bytes acknowledged, by job and direction of a bottleneck
 
@@ -78,11 +78,12 @@ class Config:
     wait_from_ns: int
     interval_ns: int
     virtual_time: bool
-    links: list[
-        dict[str, Any]
-    ]  # name, namespace, index; what counts marks and drops below the root (`setup_steps.counters`), or the map of what marks in its place; its bands, and where they hang
+    # name, namespace, index; the counter of marks and drops below the root (`setup_steps.counters`), or the map of the
+    # program that marks; its bands, and their parent
+    links: list[dict[str, Any]]
     nics: list[dict[str, Any]]  # as links
-    # job, worker, flow, links it crosses, may_end, namespace, saddr, sport, daddr, dport; MLTCP's state: a map (eBPF), or told by sock_diag (module)
+    # job, worker, flow, links it crosses, may_end, namespace, saddr, sport, daddr, dport; MLTCP's state: a map (eBPF), or
+    # from sock_diag (module)
     flows: list[dict[str, Any]]
     columns: dict[
         str, list[str]
@@ -264,7 +265,7 @@ def _mapped(file: int) -> mmap.mmap:
 class CountedProbe:
     """A flow that is not TCP: its transport counts in memory that both have (`testbed.transports.datagram`)."""
 
-    questions: tuple[Question, ...] = ()  # nobody is asked
+    questions: tuple[Question, ...] = ()  # no query is sent
 
     def __init__(self, flow: dict[str, Any]) -> None:
         self.job, self.links, self.at = flow["job"], flow["links"], flow["at"]
@@ -326,7 +327,7 @@ def main() -> None:
         due = config.start_ns - config.interval_ns
 
         def now() -> int:
-            """Under virtual time without a look at the clock: nothing else here takes time, and who samples must not move it."""
+            """Virtual time is not read from the clock: nothing else here takes time, and the sampler must not advance it."""
             return due if config.virtual_time else time.monotonic_ns()
 
         def ask_timed(questions: Questions) -> tuple[str, Iterator[bytes], int]:

@@ -1,4 +1,4 @@
-"""A run's tables, from what its workers told."""
+"""A run's tables, from the records of its workers."""
 
 from __future__ import annotations
 

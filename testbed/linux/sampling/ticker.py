@@ -1,8 +1,8 @@
-"""Notes when this machine stood still: ``python -m testbed.linux.sampling.ticker``, started by `testbed.linux.sampling.disturbances` beside a run.
+"""Notes when this machine stood still: ``python -m testbed.linux.sampling.ticker``, started by `disturbances` during a run.
 
-A ticker on every core wakes up every 4 ms, before all ordinary programs (SCHED_FIFO), and notes when it was late; now and
-then it asks how long the core's ksoftirqd, which forwards packets under load, has waited for its turn. Nothing of
-this touches the network, and nothing but Python's standard library is needed. At the end of stdin it says what it noted, in JSON.
+A ticker on every core wakes up every 4 ms, before all ordinary programs (SCHED_FIFO), and notes when it was late. From
+time to time it queries how long the core's ksoftirqd, which forwards packets under load, has waited to run. It uses
+neither the network nor packages outside Python's standard library. At the end of stdin it writes its notes, in JSON.
 """
 
 from __future__ import annotations

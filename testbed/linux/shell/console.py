@@ -45,7 +45,7 @@ HELP = """\
 
 
 class Console(CLI):  # type: ignore[misc]
-    """The command line of one run. ``then`` says what comes after it: "run", a pause in ns after the start, or None to leave."""
+    """The command line of one run. ``then`` is the next action: "run", a pause in ns after the start, or None to leave."""
 
     def __init__(self, network: Network, link: Link, *, virtual_time: bool, scripted: bool = False) -> None:
         self.mn, self.locals, self.inputFile = network, {"net": network}, None
@@ -77,7 +77,7 @@ class Console(CLI):  # type: ignore[misc]
         except TestbedError as error:
             self.link.write(f"{error}\n")
             return None
-        except Exception as error:  # a shell outlives whatever is typed
+        except Exception as error:  # a failed command must not end the shell
             self.link.write(f"{type(error).__name__}: {error}\n")
             return None
 

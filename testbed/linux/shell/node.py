@@ -20,7 +20,7 @@ from testbed.core.errors import RequestError
 from testbed.linux import netns, network
 from testbed.linux.network import switch
 
-PROMPT = chr(127)  # by which Mininet knows that a command has ended
+PROMPT = chr(127)  # marks the end of a command for Mininet
 IPERF = ("iperf", "iperf3")
 SPINS = re.compile(r"(?:^|[\s;|&/(\"'])iperf3(?:$|[\s;|&)\"'])")
 IPERF_PORT, IPERF_S, LISTENING_S = 5201, 5, 10.0
@@ -56,7 +56,7 @@ class Host(network.Host):
         return alias if alias and intf is None else cast("str | None", super().IP(intf))
 
     def _open(self) -> None:
-        """Start its Bash, on a terminal of its own, as Mininet's nodes have one."""
+        """Start its Bash on a separate terminal, as Mininet's nodes have one."""
         if self.shell:
             return
         self.master, self.slave = pty.openpty()

@@ -1,4 +1,4 @@
-"""A run's shell as a process: a copy of the run's, which waits for it before the start and goes on beside it."""
+"""A run's shell as a process: a fork of the run's, which waits for it before the start and continues during the run."""
 
 from __future__ import annotations
 
