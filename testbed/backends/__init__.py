@@ -29,7 +29,7 @@ class Backend(Protocol):
 
     @property
     def clock(self) -> Clock:
-        """What its times are told by."""
+        """The clock of its times: virtual or real."""
         ...
 
     @property
@@ -42,7 +42,7 @@ class Backend(Protocol):
         ...
 
     def identity(self) -> UserModeLinux | Remote | None:
-        """What the manifest says of a kernel that is ours, or of another machine."""
+        """The manifest's entry for a user-mode Linux kernel, or for another machine."""
         ...
 
     def run(self, plan: Plan, on_event: Callable[[Event], None], patience: Patience) -> bytes:
@@ -64,15 +64,15 @@ def foreseen(backend: str) -> Features:
 
 
 def is_assumed(backend: str) -> bool:
-    """Whether `foreseen` knows nothing of the kernel there."""
+    """Whether `foreseen` has to assume the properties of the kernel there."""
     return backend_names.in_real_time(backend) and not (backend == "host" and os.geteuid() == 0)
 
 
 def check_congestion(backend: str, plans: Sequence[Plan]) -> None:
-    """That congestion controls are there, and compile, as far as that can be told without running anything.
+    """Check that congestion controls exist and compile, as far as possible without running anything.
 
-    Raises what the run would raise; says nothing where no kernel is built yet, where another machine compiles, and of this
-    kernel's to who is not root, for whom it loads no modules.
+    Raises the error that the run would raise. Checks nothing in three cases: no kernel is built yet, another machine
+    compiles, or the controls are for this kernel and the user is not root (modules are then not loaded).
     """
     if backend == "host" and os.geteuid() == 0:
         from testbed.backends import host  # noqa: PLC0415
@@ -81,7 +81,7 @@ def check_congestion(backend: str, plans: Sequence[Plan]) -> None:
             host.check_congestion(cc)
     if backend != "uml" or not (own := [plan for plan in plans if any(cc.source is not None for cc in plan.ccs)]):
         return
-    from testbed.backends import uml  # noqa: PLC0415 (it knows this module)
+    from testbed.backends import uml  # noqa: PLC0415 (it imports this module)
 
     try:
         machine = uml.find()
@@ -112,10 +112,10 @@ def find(
 
         backend = host.Host()
     else:
-        from testbed.backends import uml  # noqa: PLC0415 (it knows this module)
+        from testbed.backends import uml  # noqa: PLC0415 (it imports this module)
 
         backend = uml.find(linux_source, prefer)
-    for plan in plans:  # those read from disk, too, that nobody counted when they were asked for
+    for plan in plans:  # plans read from disk have not been checked before
         workers = [len(job.hosts) for job in plan.jobs]
         for what, count in (("jobs", len(workers)), ("workers", max(workers)), ("hosts", sum(workers))):
             backend.limits.check(what, count, plan.experiment)

@@ -1,8 +1,8 @@
-"""The first thing that runs on another machine: make room, find a Python, go on in it as `testbed.backends.remote`.
+"""The first program on another machine: make room, find a Python, and continue in it as `testbed.backends.remote`.
 
-`testbed.backends.ssh` sends this file's text and then an archive. It runs as root under any
-Python from 3.7 on, without a single package, in a mount namespace of its own. All it puts anywhere is in
-memory, mounted in that namespace alone: when the last process in it is gone, so is everything.
+`testbed.backends.ssh` sends this file's text and then an archive. It runs as root under any Python from 3.7 on, without
+packages, in a private mount namespace. All its files are in memory, mounted in that namespace only. They disappear when
+the last process in the namespace ends.
 
 Arguments: size and SHA-256 of the archive, SOABI of the Python it comes from, room, packages (JSON: modules by distribution).
 """
@@ -23,8 +23,8 @@ from typing import Dict, List, NoReturn, Tuple
 
 PLACES = ("/media", "/mnt", "/srv")  # empty folders that every Linux has: something to mount on
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
-OWN = ".local/share/mltcp/venv"  # in the home of whoever logs in
-PATIENCE_S = 120  # a caller who is silent for so long, here, is gone
+OWN = ".local/share/mltcp/venv"  # in the home folder of the user that logs in
+PATIENCE_S = 120  # a caller that sends nothing for so long, here, is considered disconnected
 OLDEST = (3, 11)
 PROBE = """
 import importlib.util, json, sys, sysconfig
@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def fail(message: str, code: int = 3) -> NoReturn:
-    """Say so as `testbed.linux.run_in_kernel` says it, and end."""
+    """Report the error in the format of `testbed.linux.run_in_kernel`, and end."""
     sys.stdout.write(json.dumps({"event": "error", "code": code, "message": message}) + "\n")
     sys.stdout.flush()
     os._exit(code)
@@ -98,7 +98,7 @@ def choose(soabi: str, packages: Dict[str, str]) -> Tuple[str, bool]:
 
 
 def candidates() -> List[str]:
-    """Pythons to try: of a provisioned VM, of whoever logged in, of the system."""
+    """Pythons to try: of a provisioned VM, of the user that logged in, of the system."""
     home = pwd.getpwnam(os.environ.get("SUDO_USER") or pwd.getpwuid(os.getuid()).pw_name).pw_dir
     names = ["/vagrant/.venv/bin/python", os.path.join(home, OWN, "bin/python"), shutil.which("python3") or ""]
     names += [
@@ -134,7 +134,7 @@ def mounted(room: str) -> str:
 
 
 def unpack(archive: bytes, folder: str, *, with_packages: bool) -> None:
-    """Into ``checkout``, packages beside the testbed: one place to look for all of it."""
+    """Into ``checkout``, packages next to the testbed, so that one folder is searched for both."""
     for name in ("checkout", "cache", "tmp", "own"):
         os.mkdir(os.path.join(folder, name))
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:

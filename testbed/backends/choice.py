@@ -34,7 +34,7 @@ class Choice:
 
     planned: list[Planned]
     backend: str  # as in --on, never `auto`
-    reason: str | None = None  # why it is not `uml`, where nobody named a backend
+    reason: str | None = None  # why it is not `uml`, if the user named no backend
     named: bool = True  # the backend was, by --on or in the file
     to_build: bool = False  # its kernel is not there yet
     elsewhere: bool = False  # --on names another backend than the experiments go to without it
@@ -49,7 +49,7 @@ class Choice:
         return [plan for _, plans in self.planned for plan in plans]
 
     def __str__(self) -> str:
-        """One line that says it."""
+        """One line that describes the choice."""
         if self.reason is not None:
             return f"on `{self.backend}`: {self.reason.rstrip('.')}"
         return f"on `{self.backend}`" + (
@@ -92,9 +92,9 @@ def _without(read: Read, flags: dict[str, Any], chosen: Choice) -> str:
 
 
 def foreseen(read: Read, flags: dict[str, Any], linux_source: Path | None = None) -> BackendChoice | None:
-    """Under ``sudo``, which backend it will be; None if that is nobody's question, or finds no answer.
+    """Under ``sudo``, the backend that a run will use. None without ``sudo``, or if it cannot be determined.
 
-    Where neither flag names it, the files do, topologies (programs) among them: they are read without root.
+    Where neither flag names it, the experiment files do, with their topologies (programs). They are read without root.
     """
     on = flags.get("on", "auto")
     if privileges.caller() is None or linux_source is not None:
@@ -103,7 +103,7 @@ def foreseen(read: Read, flags: dict[str, Any], linux_source: Path | None = None
         return BackendChoice(on)
     try:
         return msgspec.json.decode(privileges.without_root(partial(_encode_choice, read, flags)), type=BackendChoice)
-    except msgspec.DecodeError:  # it comes to nothing there: whoever goes on will hear why
+    except msgspec.DecodeError:  # the choice failed there; the caller repeats it and gets the error
         return None
 
 
@@ -135,9 +135,9 @@ def _chosen(read: Read, flags: dict[str, Any], linux_source: Path | None) -> Cho
 def settle(
     choice: Choice, read: Read, flags: dict[str, Any], linux_source: Path | None = None
 ) -> tuple[Choice, Backend]:
-    """The backend, ready: its kernel built if need be.
+    """The backend, ready: its kernel is built if needed.
 
-    Where that build fails, and nobody named `uml`, the choice becomes `host`. Raises `MachineError`.
+    If that build fails, and the user did not name `uml`, the choice becomes `host`. Raises `MachineError`.
     """
     if choice.to_build and (failed := kernel.build_apart()):
         if choice.named:
@@ -157,7 +157,7 @@ def explained(choice: Choice, error: MachineError) -> MachineError:
 
 
 def _other(lack: uml.Lack | None, to_build: bool) -> BackendChoice | None:
-    """The backend, and why, where nobody named one and `uml` cannot be it."""
+    """The backend if the user named none and `uml` is not available, with the reason."""
     if backend_names.in_own_vm():
         return BackendChoice("host", IN_VM, named=False)
     if lack is not None:

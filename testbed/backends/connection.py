@@ -1,8 +1,7 @@
-"""An ssh connection to another machine: where it leads, whether it is that machine, who we are there.
+"""An ssh connection to another machine: its address, its identity, and the user there.
 
-Everything is as for `ssh` itself (``~/.ssh/config``, known_hosts, the agent, keys) and, for
-``vagrant``, as ``vagrant ssh-config`` says. Nothing is asked for, and a machine whose host key is not
-known is refused.
+All settings are those of `ssh` itself (``~/.ssh/config``, known_hosts, the agent, keys) and, for ``vagrant``, those of
+``vagrant ssh-config``. There are no prompts, and a machine whose host key is unknown is refused.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class Route:
     keys: tuple[str, ...] = ()
     known_hosts: tuple[str, ...] = ()
     known_as: str | None = None  # HostKeyAlias
-    checked: bool = True  # its host key; not, where `vagrant ssh-config` says so
+    checked: bool = True  # its host key; not if `vagrant ssh-config` disables the check
     other_keys: bool = True  # also the agent's, and those with the usual names
     proxy: tuple[str, ...] | None = None
 
@@ -86,7 +85,7 @@ def _to_vagrant() -> Route:
 
 
 def _route(backend: str, found: Any, known_hosts: list[str], host: str, port: int | None, user: str | None) -> Route:
-    """From what an ssh configuration says (``found``); ``port`` and ``user`` win."""
+    """From an ssh configuration (``found``); ``port`` and ``user`` take precedence."""
     name, port = found.get("hostname", host), port or int(found.get("port", PORT))
     user = user or found.get("user") or getpass.getuser()
     proxy = found.get("proxycommand")
@@ -110,7 +109,7 @@ class _UnknownHostKeyError(Exception):
 
 
 class _RevokedHostKeyError(Exception):
-    """A file says of the machine's host key that it is no longer to be trusted."""
+    """Raised if a known_hosts file revokes the machine's host key."""
 
 
 class _Refuse(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]
@@ -125,7 +124,7 @@ class _Refuse(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]
 
 class _Accept(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]
     def missing_host_key(self, client: Any, hostname: str, key: Any) -> None:
-        """As the configuration says; the manifest holds which one it was."""
+        """Accept the key, as the configuration allows; the manifest records which key it was."""
 
 
 def _learn(known: paramiko.HostKeys, files: tuple[str, ...]) -> set[bytes]:

@@ -1,9 +1,8 @@
 """``--on host``: this machine's own kernel, in namespaces that end with the run.
 
-`setpriv` and `unshare` (util-linux) start the run in new PID, network, mount, IPC and
-UTS namespaces, tied to this process by the parent-death signal: when it is gone, the
-first process of the PID namespace is killed, with it every other one, and with them
-their network namespaces, queues and congestion controls.
+`setpriv` and `unshare` (util-linux) start the run in new PID, network, mount, IPC and UTS namespaces. They are tied to this
+process by the parent-death signal. When this process ends, the kernel kills the first process of the PID namespace, and
+with it every other process there. Network namespaces, queues and congestion controls end with these processes.
 """
 
 from __future__ import annotations
@@ -138,7 +137,7 @@ class Host:
 def _attended(
     visit: Visit, ours: socket.socket, shell: contextlib.ExitStack, on_event: Callable[[Event], None]
 ) -> Callable[[Event], None]:  # fmt: skip
-    """What hears the events of a run with a shell, whose hosts are named namespaces until ``shell`` ends."""
+    """The handler for events of a run with a shell. Its hosts are named namespaces until ``shell`` ends."""
 
     def hear(event: Event) -> None:
         if not isinstance(event, Named):
@@ -185,11 +184,11 @@ def _check_struct_ops(cc: CongestionControl, release: str) -> None:
 
 @contextlib.contextmanager
 def _behind_the_network() -> Iterator[None]:
-    """Let the kernel's packet processing go before this process and all it starts.
+    """Let the kernel's packet processing run before this process and all it starts.
 
-    Under load packets are forwarded by ordinary kernel threads (ksoftirqd). Beside a
-    busy Python process one of them waits for up to a scheduler tick, and the emulated
-    link stands still for 3 ms; it preempts an idle-class process at once.
+    Under load packets are forwarded by ordinary kernel threads (ksoftirqd). Next to a busy Python process such a thread
+    waits for up to a scheduler tick, and the emulated link stands still for 3 ms. It preempts an idle-class process at
+    once.
     """
     policy, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
     os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))

@@ -52,7 +52,7 @@ def factor(record: Record, kind: str) -> float:
 
 
 def kind(plan: Plan, backend: str) -> str:
-    """What runs are compared with: those on the same backend whose packets are made in the same way."""
+    """The group of comparable runs: those on the same backend whose packets are made in the same way."""
     if backend_names.is_computed(backend) or backend_names.is_remote(backend):
         return backend
     return f"{backend} {'tcp' if all(job.by_tcp for job in plan.jobs) else 'datagrams'}"

@@ -1,7 +1,8 @@
-"""When a run is given up: it spins, nothing moves any more, or the time that it was given is over.
+"""When a run is given up: it spins, it makes no progress, or its time limit is over.
 
-Progress is bytes acknowledged, iterations and phases. Virtual time alone is none: it passes as long as somebody asks for the
-state of queues; nor is it any of one job that others go on. How long a run takes is no sign of trouble, as a busy machine takes longer.
+Progress is bytes acknowledged, iterations and phases. Virtual time alone is no progress: it advances as long as the state
+of queues is sampled. The progress of other jobs does not count for a job. The duration of a run is no criterion, as a busy
+machine takes longer.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from testbed.linux.sampling.sampler import SHARES_EVERY_NS
 from testbed.replay import ring
 
 COMPUTING_TIMES, IDLE_S = 100, 300.0  # without progress: so many times the longest computing, at least so long
-# Of wall time, on a busy machine: to start a worker, and to carry packets through a user-mode Linux, by TCP or by who makes datagrams itself.
+# Of wall time, on a busy machine: to start a worker, and to carry packets through a user-mode Linux, by TCP or by a transport over UDP.
 PER_WORKER_S, PACKETS_PER_S, DATAGRAMS_PER_S = 3.0, 20_000, 2_000
-MESSAGES_PER_S = 250  # of those in flight together, which threads hand to each other
-LOOK_S = 1.0  # most that one look at the clock counts: while this process itself did not run, nobody else may have
+MESSAGES_PER_S = 250  # of concurrent messages, which threads pass to each other
+LOOK_S = 1.0  # limit of the time counted between two clock readings: this process, and others with it, may not have run
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Patience:
 
     idle_s: float = IDLE_S  # of its own clock, without progress
     wall_s: float | None = None  # of wall time, whatever happens (--wall-limit)
-    tick_s: float = SHARES_EVERY_NS / 1e9  # of its own clock, after which it says anew how much has been acknowledged
+    tick_s: float = SHARES_EVERY_NS / 1e9  # of its own clock, the interval of its reports of acknowledged bytes
     still_s: float = 60.0  # of wall time in which virtual time stands still, though the run has a core to itself
     set_up_s: float = 60.0  # the same before the first iteration begins
     computing_s: float = 1800.0  # the same while a participant has announced that it computes (`testbed.replay.computing`), or without a core
@@ -45,7 +46,7 @@ def patience(plan: Plan, wall_s: float | None = None) -> Patience:
     usual = Patience()
     computing_ns = max(job.compute_ns for job in plan.jobs)
     waiting_ns = max(*(job.offset_ns for job in plan.jobs), *(event.at_ns for event in plan.events), 0)
-    programs = any(job.program is not None for job in plan.jobs)  # nobody knows what these compute
+    programs = any(job.program is not None for job in plan.jobs)  # their computing time is unknown
     idle_s = max(usual.computing_s if programs else IDLE_S, COMPUTING_TIMES * computing_ns / 1e9) + waiting_ns / 1e9
     workers = sum(len(job.hosts) for job in plan.jobs)
     tick_s = plan.sample_ns * ceil(SHARES_EVERY_NS / plan.sample_ns) / 1e9
@@ -93,13 +94,13 @@ class StoodStillError(TestbedError):
 
 
 class Watch:
-    """Hears a run's events, hands on what others want to hear, and gives the run up when it is time."""
+    """Handles a run's events, passes other events on, and gives the run up when it is time."""
 
     def __init__(
         self, patience: Patience, on_event: Callable[[Event], None], *, virtual: bool,
         clock: Callable[[], float] = time.monotonic, used_s: Callable[[], float] | None = None,
     ) -> None:  # fmt: skip
-        """``used_s`` tells how much processor time the run has had: on a busy machine that is what it is given."""
+        """``used_s`` returns the processor time of the run so far. On a busy machine it limits the run instead of wall time."""
         self.patience, self.on_event, self.virtual, self.clock = patience, on_event, virtual, clock
         self.used_s = used_s or clock
         self.used_before_s: float | None = None  # a second after virtual time last moved
@@ -179,7 +180,7 @@ class Watch:
                 self._one_stands_still(job)
 
     def _spins(self) -> bool:
-        """Whether the run has had all the time it may take without its clock moving; who waits for a core does not spin."""
+        """Whether the run has used its processor time while its clock stood still. A run that waits for a core does not spin."""
         if self.still_s < LOOK_S:
             return False
         if self.used_before_s is None:

@@ -1,9 +1,9 @@
-"""What `--on ssh:…` and ``--on vagrant`` talk to on the other machine: ``python -m testbed.backends.remote``.
+"""The server of `--on ssh:…` and ``--on vagrant`` on the other machine: ``python -m testbed.backends.remote``.
 
-Says which machine this is; then hears requests on stdin, a line of JSON each, and carries them out
-as `--on host` would. Answers as `testbed.linux.run_in_kernel` does: events, and results that end a request. An empty line is a sign of
-life: end of file, or half a minute without any, means that the caller is gone. Then it ends
-at once, as if killed, and the run in progress with it (`testbed.backends.host`).
+It first identifies this machine. Then it reads requests on stdin, one line of JSON each, and runs them as `--on host`
+would. It answers as `testbed.linux.run_in_kernel` does: events, and results that end a request. An empty line keeps the
+connection alive. End of file, or half a minute without any line, means that the caller is gone. The server then ends at
+once, as if killed, and the run in progress with it (`testbed.backends.host`).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _hear(requests: queue.SimpleQueue[bytes]) -> None:
 
 
 def _identity() -> dict[str, Any]:
-    """What the caller is told of this machine, and where its files go; arguments: the packages that this Python has itself."""
+    """The description of this machine for the caller, and the folder for its files; arguments: the packages that this Python has."""
     return {
         "folder": str(Path(environment.PACKAGES).parent),
         "hostname": platform.node(),

@@ -158,7 +158,7 @@ class _Session:
             channel.exec_command(shlex.join(command))
         except (paramiko.SSHException, EOFError, OSError) as error:
             raise MachineError(f"no command can be run there: {error}.") from error
-        with contextlib.suppress(OSError):  # if it has ended, it says why
+        with contextlib.suppress(OSError):  # if the program has ended, its answer gives the reason
             channel.sendall(program + archive)
         return channel
 
@@ -179,7 +179,7 @@ class _Session:
             self.send(b"\n")
 
     def send(self, data: bytes) -> None:
-        """If this fails, whoever listens will know."""
+        """Send ``data``. An error is ignored here, because the receiving side reports it."""
         assert self.channel is not None
         with self.sending, contextlib.suppress(OSError):
             self.channel.sendall(data)
@@ -188,10 +188,10 @@ class _Session:
         self, on_event: Callable[[Event], None], silence_s: float, *, starting: bool = False,
         wall_s: float | None = None, most_bytes: int = MOST_ARCHIVE_BYTES,
     ) -> bytes:  # fmt: skip
-        """What comes back; events are handed out. Raises what is said there, or why nothing more is.
+        """The results; events are passed to ``on_event``. Raises the error reported there, or the reason of a lost connection.
 
-        Whether a run gets on is judged there; here, only that somebody says so now and then: noise is no sign of that. Before
-        a run begins, and where ``wall_s`` is given, all of it has an end.
+        The other machine judges the run's progress. This side only checks that events arrive; other output does not count.
+        Before a run begins, and where ``wall_s`` (in s) is given, the total time is limited.
         """
         channel, begun = self.channel, time.monotonic()
         until = begun + silence_s
@@ -201,7 +201,7 @@ class _Session:
             left_s = min(until, begun + wall_s) - time.monotonic() if wall_s is not None else until - time.monotonic()
             channel.settimeout(max(0.01, left_s))
             try:
-                if left_s <= 0:  # whoever goes on talking never lets `recv` wait
+                if left_s <= 0:  # while data keeps arriving, `recv` never times out
                     raise TimeoutError
                 data: bytes = channel.recv(1 << 20)
             except TimeoutError as error:
@@ -222,7 +222,7 @@ class _Session:
         try:
             answer = listen(more, hand_on, most_bytes)
         except TestbedError as error:
-            if not self.transport.is_active():  # in the middle of the results, say
+            if not self.transport.is_active():  # for example in the middle of the results
                 raise self._end(starting=starting) from error
             raise
         if answer is None:
@@ -260,7 +260,7 @@ class _Session:
 
 
 def _identity(told: bytes) -> _Told:
-    """What the other machine says of itself: what `testbed.backends.remote` says, and nothing else."""
+    """The other machine's description of itself, as `testbed.backends.remote` sends it; anything else is an error."""
     try:
         return msgspec.json.decode(told, type=_Told)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -277,7 +277,7 @@ class _Told(msgspec.Struct):
 
 
 def _read_first_words(channel: paramiko.Channel) -> bytes:
-    """What is said there until it ends; no more than a word or two is waited for."""
+    """The output until the channel ends; at most ``MOST_WORDS_BYTES``."""
     said, deadline = b"", time.monotonic() + connection.PATIENCE_S
     while len(said) < MOST_WORDS_BYTES and (left_s := deadline - time.monotonic()) > 0:
         channel.settimeout(left_s)
@@ -290,7 +290,7 @@ def _read_first_words(channel: paramiko.Channel) -> bytes:
 
 @contextlib.contextmanager
 def _hung_up_after(limit_s: float, client: paramiko.SSHClient) -> Iterator[None]:
-    """A server that never says whether it starts a command would be waited for for ever."""
+    """Limits the wait for a server that never confirms whether it starts a command."""
     timer = threading.Timer(limit_s, client.close)
     timer.daemon = True
     timer.start()

@@ -1,7 +1,7 @@
-"""What `testbed.linux.run_in_kernel` says, as any backend hears it: lines of JSON, then an archive.
+"""The output of `testbed.linux.run_in_kernel`, as any backend reads it: lines of JSON, then an archive.
 
-It may come from another machine, or from a guest that is not as it was made: whatever comes is held against
-what a run can say, and has an end.
+It may come from another machine, or from a damaged guest. All input is therefore checked against the events that a run can
+send, and its size is limited.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def listen(
     most_bytes: int = MOST_ARCHIVE_BYTES,
     said: Callable[[bytes], None] = lambda _words: None,
 ) -> bytes | None:
-    """Hand out every event, the one that announces results included; the archive (of ``most_bytes`` at most), or None if
-    the stream ended without one. ``said`` hears a kernel's own words, a line at a time: a user-mode Linux shares its console with us.
+    """Pass every event on, the one that announces results included. Returns the archive, or None if the stream has none.
 
-    Raises what the run raised.
+    The archive has at most ``most_bytes``. ``said`` is called with each line of the kernel's messages, because a user-mode
+    Linux writes them to the same console. Raises the error that the run raised.
     """
     stream = _Stream(more)
     while line := stream.line():

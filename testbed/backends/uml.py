@@ -1,11 +1,11 @@
 """``--on uml``: a user-mode Linux kernel under virtual time, as any user.
 
-The kernel is an ordinary program. Its clock stands still while anything computes and
-jumps to the next timer when all is idle (``time-travel=inf-cpu``), so that the network
-is exact however slow the machine. Its root file system is this machine's own.
+The kernel is an ordinary program. Its clock stands still while anything computes, and jumps to the next timer when all is
+idle (``time-travel=inf-cpu``). The network is therefore exact even on a slow machine. Its root file system is this
+machine's own.
 
-Nothing of the caller leaks in: environment, working directory and paths are the same
-every time, random numbers come from the run's seed, and the clock starts at zero.
+Nothing of the caller's environment reaches the run. Environment variables, working directory and paths are the same every
+time, random numbers come from the run's seed, and the clock starts at zero.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ WALL_CLOCK_START_NS = 10**18  # of the time of day inside: 9 September 2001
 LOOK_EVERY_S = 0.02
 SEGFAULTED = "exitcode=0x0000000b"  # as its first process ends
 MEMORY_MB, MEMORY_PER_PROCESS_MB = 512, 24
-CAPTURES = "captures"  # folder of what was captured; beside the archive, which the console would bring slowly
-FULL = 0.95  # part of its memory from which on a run that stands still may lack memory
+CAPTURES = "captures"  # folder of captures; separate from the archive, because the console would transfer it slowly
+FULL = 0.95  # memory use above which a run without progress may lack memory
 LESS_MEMORY = "Fewer workers and messages need less memory, and so do rows of rounds in place of each message (--message-log per-round)."
 SECCOMP = (6, 16)  # from here on processes hand over by seccomp, which is faster than ptrace
 TOOLS = ("setpriv", "prlimit", "taskset", "mount")  # of util-linux
@@ -132,7 +132,7 @@ class Uml:
     limits: Limits = LINUX
 
     def check(self, plan: Plan) -> None:
-        """What the plan asks for (`lacks`), one's own congestion control compiled here, and util-linux."""
+        """Whether the plan's needs are met (`lacks`): custom congestion controls compiled here, and util-linux."""
         if lacking := lacks(plan):
             raise MachineError(f"{lacking.what}: {lacking.instead}.")
         rlimits.check(2 * _memory_mb(plan))  # the kernel's own, and what it maps besides
@@ -154,7 +154,7 @@ class Uml:
         return modules
 
     def identity(self) -> UserModeLinux:
-        """What the manifest says of the kernel."""
+        """The manifest's entry for the kernel."""
         return UserModeLinux(
             **msgspec.structs.asdict(self.kernel.identity),
             modules=self.kernel.modules().name,
@@ -261,7 +261,7 @@ def _environment(memory_mb: int, seed: int) -> dict[str, str]:
 
 
 LEARNING_MB, LEARNING_PER_PROCESS_MB = 400, 120  # NumPy, examples; what a worker keeps
-# Of a row for each message: where all are gathered, with their text, and where an iteration's are told.
+# Memory of a message's row: where all rows are gathered as text, and where a worker reports an iteration.
 ROW_BYTES, TOLD_BYTES = 400, 1200
 
 
@@ -372,9 +372,9 @@ def _cache() -> str:
 
 
 def _guest() -> list[str]:
-    """How Python begins there: told where packages lie, for to look through all that is installed (`site`) is half of its system calls.
+    """Python's arguments in the guest. Package folders are given, because a search of all packages (`site`) makes half of its system calls.
 
-    Mininet imports distutils, though, which from Python 3.12 on only that finds.
+    Mininet imports distutils, which from Python 3.12 on only `site` makes available.
     """
     if sys.version_info >= (3, 12):
         return ["-m", "testbed.linux.uml_init"]
@@ -425,7 +425,7 @@ def _follow(process: subprocess.Popen[bytes], folder: Path, watch: Watch) -> byt
 
 
 def _check_kernel_message(words: bytes) -> None:
-    """What the kernel itself says: a run that has lost a process to it ends at once."""
+    """The kernel's messages: a run that has lost a process to the kernel ends at once."""
     if words.startswith(b"Out of memory"):
         raise TestbedError(
             f"the user-mode Linux kernel ran out of the memory that it was given, and killed a process of the run. {LESS_MEMORY}"

@@ -41,14 +41,14 @@ def archive() -> bytes:
 def _code() -> Iterator[tuple[str, Path]]:
     for name, path in program.files():
         yield f"code/{name}", path
-    with contextlib.suppress(MachineError):  # no compiler here: whoever needs it there is told so
+    with contextlib.suppress(MachineError):  # no compiler here: runs there that need it report this
         yield f"code/{native.build().relative_to(ROOT)}", native.build()
 
 
 def _packages() -> Iterator[tuple[str, Path]]:
     for name in PACKAGES.values():
         yield from _package(name, _folder(name))
-    if sys.version_info >= (3, 12):  # Mininet still imports distutils, which setuptools keeps, and says nothing of
+    if sys.version_info >= (3, 12):  # Mininet imports distutils, an undeclared dependency that setuptools provides
         yield from _package("distutils", _folder("setuptools") / "_distutils")
 
 

@@ -33,13 +33,13 @@ class LeftError(Exception):
 
 @dataclass(frozen=True)
 class Visit:
-    """When a shell opens, and what answers it: ``answer`` is told of what to print, too."""
+    """When a shell opens, and the object that answers it: ``answer`` also receives the text to print."""
 
     request: ShellRequest
     answer: Callable[[Prompt | Output], Answer]
 
     def attend(self, reply: Callable[[int, bytes], None], on_event: Callable[[Event], None]) -> Callable[[Event], None]:
-        """What hears a run's events: it answers the shell's, by ``reply``, and hands on all others."""
+        """The handler of a run's events: it answers the shell's, by ``reply``, and passes all others on."""
 
         def hear(event: Event) -> None:
             if isinstance(event, Left):

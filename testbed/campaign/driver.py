@@ -1,6 +1,6 @@
-"""Many runs: planned, carried out by whoever is free, stored, summed up. For ``run`` and ``sweep`` alike.
+"""Many runs: planned, run by idle executors, stored, and summarised. Used by ``run`` and ``sweep``.
 
-A run that a scheduler times waits for those of its jobs alone. Those of a machine that is lost go to the others.
+A run that a scheduler times waits for the isolated runs of its jobs. Runs of a machine that is lost go to the others.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Wanted:
 
     @property
     def waits(self) -> bool:
-        """Whether it cannot be told before its jobs have been measured alone."""
+        """Whether it depends on isolated runs of its jobs that have not been measured yet."""
         return self.plan.alone is None and any(job.grid for job in self.plan.jobs)
 
     @property
@@ -93,11 +93,12 @@ def drive(
     kept: Sequence[Wanted] = (),
     keep_going: bool = False,
 ) -> list[Failure]:
-    """Carry out ``runs``, in this order as far as executors are ``free``, and store them; those that failed.
+    """Run ``runs``, in this order as far as executors are ``free``, and store them. Yields those that failed.
 
-    ``tell`` is told of each that is ``started``, ``stored``, ``failed``, or ``given up`` by a machine that is lost, which goes
-    on elsewhere. What had to wait, and `is_there` now that its schedule is known, is not run again (``there``). ``kept`` are
-    runs of the same experiments that are there. Raises the first failure's error unless it is to ``keep_going``.
+    ``tell`` is called for each run that is ``started``, ``stored``, ``failed``, or ``given up`` by a machine that is lost;
+    the latter continues elsewhere. A run that had to wait, and `is_there` now that its schedule is known, is not repeated
+    (``there``). ``kept`` are existing runs of the same experiments. Raises the first failure's error unless
+    ``keep_going``.
     """
     for run in runs:
         folders.check(run.folder, run.out)
@@ -161,7 +162,7 @@ class _Queue:
                 yield self._ended(run, backend, outcome)
 
     def _next(self) -> tuple[Wanted, Executor, str] | None:
-        """The first run that somebody idle takes, and for which nothing is missing; taken off those waiting."""
+        """The first run that an idle executor can take, and for which nothing is missing; removed from those waiting."""
         for run in self.waiting:
             for executor in self.idle:
                 if (backend := executor.backend_for(run.spec.on)) is not None and not run.needs & self._coming(run):
@@ -176,7 +177,7 @@ class _Queue:
         return {other.folder for other in [*self.waiting, *(run for _, _, run in self.running.values())]}
 
     def _begin(self, run: Wanted, executor: Executor, backend: str) -> Iterator[tuple[Wanted, Outcome]]:
-        """Hand ``run`` over; what came of it if that can be told without."""
+        """Start ``run``; yields its outcome if that is known without running it."""
         try:
             if self.failed & run.needs:
                 raise TestbedError("needs runs of its jobs alone, and they failed")
@@ -213,7 +214,7 @@ class _Queue:
         if not isinstance(outcome, Failed):
             try:
                 if run.folder.exists():
-                    rundir.forget(run.experiment, run.out)  # what was said of the run that is replaced
+                    rundir.forget(run.experiment, run.out)  # the records of the run that is replaced
                 rundir.store(outcome.files, run.folder, run.out)
             except TestbedError as error:
                 outcome = Failed(error)
@@ -246,7 +247,7 @@ def sum_up(runs: Sequence[Wanted]) -> Summary:
 
 
 def experiments(runs: Sequence[Wanted]) -> list[Experiment]:
-    """What is there of an experiment's ``runs``: of several job schedulers one after the other, each in a folder of its own."""
+    """The stored ones of an experiment's ``runs``. Several job schedulers follow each other, each in a separate folder."""
     folders = dict.fromkeys(run.experiment / run.plan.scheduler_folder for run in runs)
     return [
         load_experiment(folder, compared([run for run in runs if run.experiment / run.plan.scheduler_folder == folder]))

@@ -1,6 +1,6 @@
-"""What would fit this machine's clock: rate, buffer and minimum RTO from what a run measured of capacity and disturbances.
+"""Settings that fit this machine's clock: rate, buffer and minimum RTO from a run's measured capacity and disturbances.
 
-A plan is never changed for the clock it runs against: these are flags for whoever asks, in a line that can be pasted.
+A plan is never changed for the clock it runs against. The result is a line of flags that the user can paste.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from testbed.spec.backend_names import is_remote
 
 HEADROOM = 4.0  # of the unshaped path over what the experiment needs: I2 asks for 3
 TRIALS, TRIAL_ITERATIONS = 6, 4
-DISTURBED = "I21"  # what breaks at any rate where something else takes the cores
-FRAMES, WINDOW_S = 34, 0.1  # fewer in a window are too few to judge its rate within I3's 3 %
-AGAIN = 0.5  # of a rate that was too much although the path carries it
+DISTURBED = "I21"  # fails at any rate where other programs take the cores
+FRAMES, WINDOW_S = 34, 0.1  # frames in a window that judge its rate within I3's 3 %
+AGAIN = 0.5  # factor for a rate that failed although the path carries it
 SLOWEST_BPS = 1_000_000
 RTO_MIN_SINCE = (6, 11)
 LONGEST_BUFFER_S, LONGEST_RTO_S = 0.020, 0.200
@@ -61,10 +61,10 @@ class Proposal:
 def propose(
     plan: Plan, capacity_bps: float | None, disturbances: pd.DataFrame, kernel: str, *, was_invalid: bool
 ) -> Proposal:
-    """For a plan like this, by what one run of it measured.
+    """Flags for a plan like this, from the measurements of one run of it.
 
-    The rate leaves the machine room. The buffer takes the burst that follows an ordinary pause, and the minimum RTO outlasts the
-    longest pause and a full buffer, so that neither costs what the network did not ask for.
+    The rate leaves the machine room. The buffer takes the burst that follows an ordinary pause. The minimum RTO exceeds
+    the longest pause plus a full buffer, so that neither causes a timeout.
     """
     fits = 1.0 if not capacity_bps or not plan.needed_bps else capacity_bps / (HEADROOM * plan.needed_bps)
     share = min(fits, AGAIN if was_invalid else 1.0)
@@ -90,15 +90,15 @@ def _nice(value: float, *, down: bool) -> float:
 
 
 def _version(kernel: str) -> tuple[int, int]:
-    """Of what `uname` says, or a manifest: ``Linux 6.11.2 …``."""
+    """From the output of `uname`, or a manifest: ``Linux 6.11.2 …``."""
     found = re.search(r"(\d+)\.(\d+)", kernel)
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def lines(folder: Path, todo: Sequence[Plan], command: Sequence[str], *, root: bool | None = None) -> list[str]:
-    """What to try after an invalid result against a real clock: commands that can be pasted.
+    """Commands to try after an invalid result against a real clock, which can be pasted.
 
-    ``command`` is as `provenance.command_line` has it. ``root``: whether it was run by root (if not said: as now).
+    ``command`` has the format of `provenance.command_line`. ``root``: whether root ran it (default: as now).
     """
     runs = [(plan, load_run(folder / plan.folder)) for plan in todo]
     broken = [(plan, run) for plan, run in runs if run.verdict.verdict == "invalid"]
@@ -122,11 +122,11 @@ def lines(folder: Path, todo: Sequence[Plan], command: Sequence[str], *, root: b
 def fitting(
     file: str, given: Mapping[str, Any], reach: Reach, backend: Backend, hear: Callable[[str], None]
 ) -> list[str]:
-    """The flags with which a backend holds the experiment of ``file``; none if it holds it as it is.
+    """The flags with which a backend holds the experiment of ``file``; none if it holds it without changes.
 
-    What was measured gives a rate. A short run at that rate confirms it; if that run fails or is invalid, half the rate is
+    A measurement gives a rate. A short run at that rate confirms it. If that run fails or is invalid, half the rate is
     tried, down to the rate where 100 ms hold too few frames to judge it (I3). A run that the machine disturbed (I21) is
-    repeated once. ``hear`` is handed a line for each. Raises `MachineError` if no rate is held.
+    repeated once. ``hear`` is called with a line for each. Raises `MachineError` if no rate is held.
     """
     plan = _contended(file, given)
     if reach.failed:
@@ -189,7 +189,7 @@ def _for(plan: Plan, run: Run) -> Proposal:
 
 
 def fewer_bytes(words: Sequence[str], share: float) -> list[str] | None:
-    """Flags by which synthetic jobs send this share of what they are said to send, wherever that is said.
+    """Flags by which synthetic jobs send this share of their bytes, for every flag that sets bytes.
 
     None where no flag can do it: a file that sweeps bytes or jobs.
     """
@@ -213,7 +213,7 @@ def _scaled(size: str, share: float) -> str:
 
 
 def _values(words: Sequence[str], flag: str) -> list[str]:
-    """All that a flag was given, which may be said several times."""
+    """All values of a flag, which may be given several times."""
     split = [part for word in words for part in (word.split("=", 1) if word.startswith(f"{flag}=") else [word])]
     return [after for word, after in pairwise(split) if word == flag]
 

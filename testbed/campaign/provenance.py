@@ -178,7 +178,7 @@ _call: ContextVar[list[str] | None] = ContextVar("call", default=None)
 
 @contextlib.contextmanager
 def called(*words: str) -> Iterator[None]:
-    """Runs made inside record ``words`` as their command: a program's own arguments say nothing of them."""
+    """Runs made inside record ``words`` as their command, because the program's arguments do not describe them."""
     token = _call.set(list(words))
     try:
         yield

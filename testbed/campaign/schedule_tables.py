@@ -1,4 +1,4 @@
-"""An experiment of schedules, computed as `sweep` is asked to: ``results/NAME/schedules.csv``, and what made it beside it."""
+"""An experiment of schedules, computed on behalf of `sweep`: ``results/NAME/schedules.csv``, and its provenance next to it."""
 
 from __future__ import annotations
 

@@ -58,13 +58,13 @@ def summarise(*experiments: Experiment) -> Summary:
 
 
 def _repeated(result: Result) -> Word:
-    """What its seeds say of a system (I10), as far as they judge it."""
+    """The status of a system by the variation of its seeds (I10), as far as it is judged."""
     status = None if result.repeatability is None else result.repeatability.status
     return status if status in ("suspect", "invalid") else "valid"
 
 
 def _stated(result: Result, base: Result, asked: Demand, waits: Waits) -> Result:
-    """With what it says of itself and against the baseline, as data and in words."""
+    """With its findings, in isolation and against the baseline, as data and in words."""
     found = findings.compared(result, base, asked, waits)
     whole = (*found, *findings.own(result))
     return msgspec.structs.replace(
@@ -185,7 +185,7 @@ def _isolated_s(experiment: Experiment, run: Run) -> pd.Series[float] | None:
 
 
 def _sources(experiment: Experiment, run: Run) -> dict[int, str]:
-    """By job the system whose run gave its time in isolation, as typed; nothing where it was not measured."""
+    """By job the system whose run gave its time in isolation, as typed; empty where it was not measured."""
     found = {job: lone.system for job, lone in experiment.find_isolated_runs(run).items()}
     return found or ({run.jobs[0].job: run.system} if isolated.is_its_own(run.plan) else {})
 
@@ -207,7 +207,7 @@ def _important_fraction(runs: Sequence[Run]) -> float | None:
 
 
 def _schedule(runs: Sequence[Run], alone: Sequence[pd.Series[float] | None]) -> Schedule | None:
-    """Over all seeds; None if one of them tells nothing."""
+    """Over all seeds; None if a seed has no value."""
     measured = all(each is not None for each in alone)
     told = [
         run_schedule_metrics.metrics(run, each if measured else None) for run, each in zip(runs, alone, strict=True)

@@ -1,6 +1,6 @@
-"""One run, from its plan to the files that are kept of it: `carry_out`, whoever asks and wherever it goes.
+"""One run, from its plan to its stored files: `carry_out`, for every executor.
 
-Nothing is written here. A task can be handed to another process, or to another machine, and its outcome comes back.
+Nothing is written here. A task can be sent to another process, or to another machine, which returns its outcome.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Completed:
 
 @dataclass(frozen=True)
 class Failed:
-    """Why there is no run: the class of the ``error`` says whose fault it is (`testbed.core.errors`)."""
+    """The reason why there is no run: the class of the ``error`` names the cause (`testbed.core.errors`)."""
 
     error: TestbedError
 
@@ -62,13 +62,13 @@ Hear = Callable[[Said], None]
 
 
 def unheard(event: Said) -> None:
-    """For those whom events do not concern."""
+    """For callers that need no events."""
 
 
 def carry_out(task: Task, backend: Backend | None = None, hear: Hear = unheard) -> Outcome:
-    """Run a task's plan and judge it; while it is invalid again, at most ``task.retries`` times: the last attempt counts.
+    """Run a task's plan and judge it. An invalid run is repeated at most ``task.retries`` times: the last attempt counts.
 
-    ``backend`` is the one that the task names, if it is at hand. ``hear`` is told of every event of the run, and of
+    ``backend`` is the one that the task names, if it is at hand. ``hear`` is called with every event of the run, and with
     `Repeated`.
     """
     try:
@@ -126,7 +126,9 @@ def _judged(plan: Plan, files: dict[str, bytes], made: Provenance, capacity_bps:
 
     told = msgspec.json.decode(files.pop("manifest.json"), type=Told)
     measured = msgspec.structs.replace(told.measured, capacity_bps=told.measured.capacity_bps or capacity_bps)
-    told = msgspec.structs.replace(told, plan=plan, measured=measured)  # as asked for: inside, paths have other names
+    told = msgspec.structs.replace(
+        told, plan=plan, measured=measured
+    )  # as requested: inside the backend, paths have other names
     read = {name: pd.read_csv(io.BytesIO(files[f"{name}.csv"])) for name in ("iterations", "links", "flows")}
     recorded, noted = None, None
     tables = digest(files)

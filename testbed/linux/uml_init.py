@@ -1,6 +1,6 @@
 """The first process of a user-mode Linux: ``python -m testbed.linux.uml_init [FOLDER …]``, under virtual time.
 
-Packages are in these folders, too.
+Each FOLDER holds further packages.
 
 It reads the plan of `testbed.linux.run_in_kernel` from a file, and writes to the console, which the
 host machine sees as a growing file. `testbed.backends.uml` has mounted the needed file systems.

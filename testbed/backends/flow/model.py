@@ -47,7 +47,10 @@ class Built:
 
 
 def build(plan: Plan, say: Callable[[str], None] = lambda _: None) -> Built:
-    """``say`` is called before loops are compiled. Paths are drawn from the seed where there are several; the same for a connection as long as it lasts."""
+    """``say`` is called before loops are compiled.
+
+    Where there are several paths, the seed selects one at random for each connection, which keeps it.
+    """
     topo = networks.made(plan.topology, plan.topology_args, plan.nics_per_server)
     assert isinstance(topo, RoutedTopo)
     links = {name: number for number, name in enumerate((*plan.bottlenecks, *plan.nics))}
@@ -118,9 +121,9 @@ Made = tuple[Node, Operation | None, tuple[Carries, ...]]
 
 
 def _nodes(job: JobPlan, mtu: int, crosses: Callable[[Connection], list[int]]) -> Iterator[Made]:
-    """An iteration: computes one after the other, collectives too, each after those it names; rounds one after the other.
+    """An iteration: computations in sequence, and collectives in sequence, each after those it names; rounds in sequence.
 
-    Computing that concerns some ranks alone has a stream of its own for each set of them.
+    Computing on some ranks only has a separate stream for each set of them.
     """
     if job.groups:
         yield from _nodes_of_groups(job, mtu, crosses)

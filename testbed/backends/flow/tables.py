@@ -1,4 +1,4 @@
-"""What a computed run hands over: the tables of any other, and what it says of itself."""
+"""The results of a computed run: the tables that any other run has, and its manifest."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class Recorded:
 
 
 def _key(operation: Operation) -> str | int:
-    """An exchange of a group has a number, and names of its own on each rank."""
+    """The key of an operation. An exchange of a group has one number, but different names on its ranks."""
     return operation.id if operation.members is None else operation.exchange
 
 

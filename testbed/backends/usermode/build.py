@@ -88,7 +88,7 @@ def locked(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[No
 
 @contextlib.contextmanager
 def disk_errors(where: Path) -> Iterator[None]:
-    """Say `MachineError` where a file below ``where`` cannot be written."""
+    """Raise `MachineError` where a file below ``where`` cannot be written."""
     try:
         yield
     except BrokenPipeError:
@@ -101,7 +101,7 @@ def disk_errors(where: Path) -> Iterator[None]:
 
 
 class Counter:
-    """Says now and then how many objects are compiled, of ``about`` how many."""
+    """Prints from time to time how many of about ``about`` objects are compiled."""
 
     EVERY_S = 20.0
 

@@ -9,9 +9,9 @@ An entry of the cache is one kernel, complete when its ``kernel.json`` is there:
         modules/HASH/    the congestion controls of kernel/ and preload.so, by their sources
 
 A shipped kernel is such an entry, without ``source`` and ``build``, below ``testbed/content/uml`` of the installation.
-The entry's name is a hash of source, configuration and compiler, so that a change of any
-is another entry. A build that is killed is removed by a process that watches it; where that is
-killed as well, the next command that looks for a kernel removes it. Root runs none that anybody else could have changed.
+The entry's name is a hash of source, configuration and compiler, so that a change of any is another entry. A watching
+process removes a build that is killed. If that process is killed as well, the next command that looks for a kernel removes
+the build. Root runs no kernel that another user could have changed.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ from testbed.linux.loading import bpf
 
 SOURCES = Path(ROOT) / "kernel"
 SHIPPED = Path(ROOT) / "uml"  # the entry that a wheel carries; a checkout has none
-CHOSEN = "chosen"  # in the cache: the name of the entry that runs use in place of the shipped one
+CHOSEN = "chosen"  # in the cache: the name of the entry that replaces the shipped one
 AGAIN = "Install the wheel again (`pip install --force-reinstall mltcp-testbed`), or build a kernel here (`mltcp kernel --build`)."
-MOST_BYTES = 1 << 20  # of what tells of an entry
+MOST_BYTES = 1 << 20  # of an entry's description (kernel.json)
 OBJECTS = 1000  # about; Linux 6.12 has a little more
 SPACE_BYTES = 4 << 30  # source and objects while it is built; a tenth of it stays
 TOOLS = {
@@ -90,9 +90,9 @@ class Kernel:
         return tuple(int(number) for number in re.findall(r"\d+", self.identity.version))
 
     def check_owner(self) -> None:
-        """Raises `MachineError` if this process would run, or build with, what somebody else may have put there.
+        """Raises `MachineError` if this process would run, or build with, files that another user may have put there.
 
-        A shipped kernel lies beside the program that this process runs already.
+        A shipped kernel is next to the program that this process runs already.
         """
         if os.geteuid() == 0 and not self.is_shipped and not _is_owned_by(self.folder, {0}):
             raise MachineError(
@@ -140,7 +140,7 @@ class Kernel:
     def own_module(self, source: Path) -> Path:
         """A congestion control from outside the checkout (``tcp_NAME.c``), built against this kernel.
 
-        It may include the headers of ``kernel/`` and those beside it. Raises `RequestError` with the compiler's words.
+        It may include the headers of ``kernel/`` and those in its folder. Raises `RequestError` with the compiler's output.
         """
         self.check_owner()
         if not re.fullmatch(r"tcp_\w+", source.stem, re.ASCII):  # it becomes part of a makefile
@@ -183,7 +183,7 @@ class Kernel:
 def find(prefer: Build | None = None) -> Kernel:
     """The kernel that ``prefer`` names, if it is here; else the chosen one, the shipped one, or the newest of the cache.
 
-    Raises `MachineError`, and takes no other in place of a chosen or shipped one that is damaged.
+    Raises `MachineError` if a chosen or shipped kernel is damaged, instead of using another one.
     """
     _sweep()
     entries = _entries()
@@ -219,7 +219,7 @@ def _how_to_build() -> str:
 
 
 def is_built() -> bool:
-    """Whether one is there already. A shipped or chosen one counts although it is damaged, which `find` says."""
+    """Whether one is there already. A damaged shipped or chosen one counts; `find` reports the damage."""
     if shipped() is not None or _chosen() is not None:
         return True
     try:
@@ -261,7 +261,7 @@ def is_there() -> bool:
 
 
 def check_possible() -> None:
-    """Raises `MachineError` where none can be built, as far as can be told without building it."""
+    """Raises `MachineError` where none can be built, as far as this can be determined without building it."""
     check_platform()
     check_tools(TOOLS, "the user-mode Linux kernel")
 
@@ -277,9 +277,9 @@ def check_platform() -> None:
 
 
 def build_apart(*arguments: str) -> str | None:
-    """Build one, in a process of its own (`mltcp kernel`), which under ``sudo`` is the caller's, and ends with this one.
+    """Build one in a child process (`mltcp kernel`), which under ``sudo`` runs as the caller, and ends with this one.
 
-    What it says goes to stderr as it comes. Returns why it failed, None if it did not.
+    Its output goes to stderr as it arrives. Returns the reason if it failed, None if it did not.
     """
     command = [sys.executable, "-P", "-m", "testbed", "kernel", "--if-missing", *arguments]
     with tempfile.TemporaryFile("w+") as errors:
@@ -419,7 +419,7 @@ def _entries() -> list[Path]:
     """The chosen entry, the shipped one, then all of the cache: the newest kernel first, of equal ones the one built last."""
     found: list[Path] = []
     for cache in _caches():
-        with contextlib.suppress(OSError):  # somebody else's home
+        with contextlib.suppress(OSError):  # another user's home folder
             found += [path.parent for path in cache.glob("*/kernel.json")]
 
     def rank(entry: Path) -> tuple[list[int], float]:
@@ -435,7 +435,7 @@ def cache_folder() -> Path:
 
 
 def _caches() -> list[Path]:
-    """Our own cache and, under sudo, that of whoever called."""
+    """This user's cache and, under sudo, that of the caller."""
     caches = [cache_folder()]
     for uid in _caller():
         import pwd  # noqa: PLC0415
@@ -446,13 +446,13 @@ def _caches() -> list[Path]:
 
 
 def _caller() -> set[int]:
-    """Who typed `sudo`, if it was that."""
+    """The user id of the caller of `sudo`; empty without it."""
     uid = os.environ.get("SUDO_UID", "")
     return {int(uid)} if os.geteuid() == 0 and uid.isdecimal() else set()
 
 
 def _is_owned_by(entry: Path, users: set[int]) -> bool:
-    """Whether nobody but ``users`` can have changed what is run of an entry."""
+    """Whether only ``users`` can have changed the files of an entry that are run."""
     names = ("", "linux", "kernel.json", "modules", "source", "build")
     found = [path.lstat() for name in names if os.path.lexists(path := entry / name)]
     return all(one.st_uid in users and not one.st_mode & (0o022 if one.st_gid else 0o002) for one in found)

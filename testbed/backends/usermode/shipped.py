@@ -1,4 +1,4 @@
-"""What the platform wheel carries beside the pure one: the kernel, its modules, and the transports' core.
+"""The additional files of the platform wheel: the kernel, its modules, and the transports' core.
 
 ``python -m testbed.backends.usermode.shipped FOLDER`` puts those of this machine into FOLDER, laid out as below
 ``testbed/content``, and prints the wheel's platform tag. The build hook of the wheel calls it (``tools/wheel_hook.py``).
@@ -33,7 +33,7 @@ def release() -> Build:
 
 
 def is_release(identity: Build) -> bool:
-    """Whether a kernel is that of the release, whoever built it."""
+    """Whether a kernel is that of the release, regardless of where it was built."""
     return identity.image_sha256 == release().image_sha256
 
 

@@ -1,4 +1,4 @@
-"""Linux' source: the distribution's newest ``linux-source`` package, or a tarball or tree of one's own."""
+"""Linux' source: the distribution's newest ``linux-source`` package, or a custom tarball or tree."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class Origin:
 
     @classmethod
     def _find_in_distribution(cls) -> Origin:
-        """The newest ``linux-source-X.Y`` package that apt knows."""
+        """The newest ``linux-source-X.Y`` package that apt lists."""
         hint = (
             "Name a tarball or tree with --linux-source (https://kernel.org), or let root run `apt-get update` first "
             "if this is Debian or Ubuntu."
@@ -195,7 +195,7 @@ def run(
     command: list[str], what: str, see: Callable[[str], None] | None = None, cwd: Path | None = None,
     variables: Mapping[str, str] | None = None,
 ) -> None:  # fmt: skip
-    """Run a tool in a small environment and ``variables``; what it said last becomes the error."""
+    """Run a tool in a small environment with ``variables``; its last output becomes the error."""
     proxies = {key: value for key, value in os.environ.items() if key.lower().endswith("_proxy")}
     environment = {"PATH": PATH, "LC_ALL": "C", "HOME": "/", **proxies, **(variables or {})}
     last: list[str] = []

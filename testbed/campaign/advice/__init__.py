@@ -1,7 +1,7 @@
-"""``mltcp advise``: what would help jobs that share a network, and why; computed by the flow simulator.
+"""``mltcp advise``: measures that would help jobs that share a network, with reasons; computed by the flow simulator.
 
-Each option is an experiment of its own (`measuring`), compared with the baseline by `testbed.campaign.summary`. The reasons are
-those of `testbed.campaign.findings`; the interval is that of the seeds, widened by the simulator's measured error.
+Each option is a separate experiment (`measuring`), compared with the baseline by `testbed.campaign.summary`. The reasons
+are those of `testbed.campaign.findings`. The interval is that of the seeds, widened by the simulator's measured error.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def answer(question: Question, bench: Simulated, tell: Tell = lambda _: None) ->
 
 
 def emulate(question: Question, advice: Advice, bench: Emulations, tell: Tell = lambda _: None) -> Advice:
-    """With the gains of the best options in virtual time beside those that were computed; raises what a failed run raised."""
+    """With the gains of the best options in virtual time next to those computed. Raises the error of a failed run."""
     settings = {label: setting for _, label, setting in _settings(question)}
     changed = sorted(advice.options[1:], key=lambda one: -one.gain_mean)
     measured: dict[str, Emulated] = {}
@@ -208,7 +208,7 @@ def _outside(experiment: Experiment) -> str | None:
 def _best(options: Sequence[Option], *, placed: bool) -> Option:
     """The option on this network that gains most; the baseline if none is faster.
 
-    Another placement counts only where the cluster is known (``placed``): else the jobs are said to share one link.
+    Another placement counts only where the cluster is known (``placed``). Otherwise the jobs are assumed to share one link.
     """
     kinds = {"system", "placement"} if placed else {"system"}
     free = [one for one in options if one.kind in kinds and one.outcome == "faster"]

@@ -30,9 +30,9 @@ SAMPLES = 8  # of links and flows, in one iteration of the longest job
 LEAST_SAMPLE_NS = 10_000_000
 ITERATIONS, FEWEST_ITERATIONS = 40, 16  # MLTCP is compared from the twelfth on
 SEEDS = 3
-MOST_WORK = 100_000  # of a run with all seeds (`_work`); a run of so much takes about a quarter of a second
+MOST_WORK = 100_000  # of a run with all seeds (`_work`), which then takes about a quarter of a second
 MOST_WORK_OF_ONE = 200_000  # of a run with one seed
-WORTH_PROCESSES, MOST_PROCESSES = 1_000_000, 4  # work of all runs, from which on several processes share it
+WORTH_PROCESSES, MOST_PROCESSES = 1_000_000, 4  # work of all runs above which several processes share it
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Who carries tasks out, one file each: processes here and on machines reached by ssh (`local`), Dask, Slurm; or this process."""
+"""Executors of tasks, one file each: processes here and on machines reached by ssh (`local`), Dask, Slurm; or this process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Executor(Protocol):
 
 
 class Here:
-    """In this process, on a backend that is at hand; ``observe`` is told of every event of every run."""
+    """In this process, on a backend that is at hand; ``observe`` is called with every event of every run."""
 
     def __init__(self, backend: Backend, observe: Observer) -> None:
         self.backend, self.observe = backend, observe
@@ -45,5 +45,5 @@ class Here:
 
 
 def killed() -> Failed:
-    """What came of a task whose process is gone."""
+    """The outcome of a task whose process is gone."""
     return Failed(TestbedError("its process was killed (out of memory?)"))

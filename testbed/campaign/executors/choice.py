@@ -18,7 +18,10 @@ KINDS = ("local", "dask", "slurm")
 def chosen(
     name: str, machines: Mapping[str, object], parallel: int, out: Path, say: Callable[[str], None]
 ) -> AbstractContextManager[Sequence[Executor]]:
-    """Those of ``--executor`` (`check`), for runs on the backends ``machines`` whose results go below ``out``; ``say`` is told whom they leave out."""
+    """The executors of ``--executor`` (`check`), for runs on the backends ``machines`` whose results go below ``out``.
+
+    ``say`` is called with a description of those that are left out.
+    """
     kind, _, rest = name.partition(":")
     if kind == "local":
         from testbed.campaign.executors import local  # noqa: PLC0415 (each is loaded where it is asked for)

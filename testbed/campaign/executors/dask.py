@@ -1,11 +1,11 @@
 """Dask: runs under virtual time on the workers of a cluster (``--executor dask``, ``dask:tcp://HOST:8786``).
 
-It is plain Dask: a worker is started as always (``dask worker``, ``dask-ssh``, dask-jobqueue), with this testbed installed and
-one run at a time. What a worker carries out is one task, in a process of its own, which ends with the worker. The driver
-waits, stores what comes back, and asks again for what was lost: the engine's state decides nothing.
+It is plain Dask: workers are started as usual (``dask worker``, ``dask-ssh``, dask-jobqueue), with this testbed installed
+and one run at a time. A worker runs one task in a child process, which ends with the worker. The driver waits, stores the
+results, and submits lost tasks again. No decision depends on the state of the Dask cluster.
 
-A cluster of our own is scheduler and workers in threads of this process. It opens no port, so no other user of the machine can
-ask it to run anything.
+A local cluster is scheduler and workers in threads of this process. It opens no port, so no other user of the machine can
+submit runs to it.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from testbed.spec import backend_names
 
 CONNECT_S, RECONNECT_S = 20.0, 300.0
 LOOK_S, UNHEARD_S = 0.5, 5.0
-ATTEMPTS = 5  # a run whose worker or scheduler went away is asked for again so often
-KILLED = 10  # workers may die of one run, or beside it, before it is given up
-RESOURCE = "uml"  # a worker has one: a run takes a core for itself
+ATTEMPTS = 5  # number of times that a run is submitted, if its worker or scheduler is lost
+KILLED = 10  # workers that may die during a run before it is given up
+RESOURCE = "uml"  # a worker has one: a run takes a complete core
 SETTINGS = {
     "distributed.worker.daemon": False,  # its runs are processes
     "distributed.scheduler.allowed-failures": KILLED,
     "distributed.scheduler.worker-ttl": None,  # a busy machine is slow to answer, and not dead
     "distributed.worker.memory.terminate": False,
     "distributed.admin.tick.limit": "1h",
-    # Runs keep every core busy: nobody looks at what follows, and it takes time of theirs.
+    # Runs keep every core busy. The following monitoring is not used, and would take time of the runs.
     "distributed.worker.profile.enabled": False,
     "distributed.admin.system-monitor.interval": "10s",
     "distributed.admin.system-monitor.gil.enabled": False,
@@ -60,7 +60,7 @@ GONE = (distributed.CancelledError, CommClosedError, OSError, NotYet, distribute
 
 @dataclass
 class Cluster:
-    """A connection to a scheduler, made again when it is lost; and who there can carry out runs."""
+    """A connection to a scheduler, made again when it is lost; and the workers there that can execute runs."""
 
     maker: Maker
     archive: bytes
@@ -70,8 +70,8 @@ class Cluster:
     lock: threading.Lock = field(default_factory=threading.Lock)
     client: distributed.Client | None = None
     own: distributed.SpecCluster | None = None
-    ran_on: dict[str, str] = field(default_factory=dict)  # a run's name: who carried it out
-    prepared: str = ""  # the scheduler that knows what its workers need
+    ran_on: dict[str, str] = field(default_factory=dict)  # the worker by a run's name
+    prepared: str = ""  # the id of the scheduler that has the plug-in for its workers
     ended: bool = False
 
     def connected(self, patience_s: float = RECONNECT_S) -> distributed.Client:
@@ -105,7 +105,7 @@ class Cluster:
         return distributed.Client(self.address or self.own, timeout=CONNECT_S, set_as_default=False)
 
     def _prepare(self, client: distributed.Client) -> None:
-        """A client goes on by itself with a scheduler that was started again, and that one knows nothing of us."""
+        """A client reconnects by itself to a restarted scheduler, which has lost our settings; they are sent again."""
         scheduler = str(client.scheduler_info(n_workers=0)["id"])
         if scheduler != self.prepared:
             client.run_on_scheduler(_forgive)
@@ -123,7 +123,7 @@ class Cluster:
                 self.own.close(timeout=10)
 
     def check(self, say: Callable[[str], None]) -> None:
-        """``say`` which workers are left out, and why; raises `MachineError` if there are some and none can carry out runs."""
+        """``say`` which workers are left out, and why. Raises `MachineError` if there are some and none can execute runs."""
         client = self.connected(CONNECT_S)
         with contextlib.suppress(NotYet, distributed.TimeoutError):  # an adaptive cluster waits for work
             client.wait_for_workers(1, timeout=CONNECT_S)
@@ -155,7 +155,7 @@ class _Worker(distributed.Worker):
 
 
 def _forgive(dask_scheduler: Any) -> None:
-    """On the scheduler, whoever started it: a run outlives as many workers as with one of ours."""
+    """On any scheduler: a run survives the loss of as many workers as on a local cluster."""
     dask_scheduler.allowed_failures = max(dask_scheduler.allowed_failures, KILLED)
 
 
@@ -167,7 +167,7 @@ class _Prepared(distributed.WorkerPlugin):
 
     async def setup(self, worker: distributed.Worker) -> None:
         if not remote_requirements.missing() and not kernels.is_here(self.maker.kernel):
-            # Without room for it, say, this worker is left out, with that reason, and the others go on.
+            # Without room for it, for example, this worker is left out with that reason, and the others continue.
             with contextlib.suppress(TestbedError):
                 kernels.unpack(self.archive)
         able = not _lacks(self.maker)
@@ -186,7 +186,7 @@ def _lacks(maker: Maker) -> str:
 
 
 class _UnheardError(Exception):
-    """No worker has the task: Dask looks for one when a worker comes, but not when that one says, later, what it can do."""
+    """No worker has the task: Dask looks for one when a worker joins, but not when that worker later reports its resources."""
 
 
 class DaskLane:
@@ -221,7 +221,7 @@ class DaskLane:
         raise LostError(f"the Dask cluster lost it {ATTEMPTS} times ({lost})")
 
     def _asked(self, client: distributed.Client, task: Task, name: str, attempt: int) -> Outcome:
-        # Whoever repeats a run to compare it asks somebody else, if there is one.
+        # A run repeated for comparison goes to another worker, if there is one.
         before = self.cluster.ran_on.get(name)
         others = [one for one in client.scheduler_info(n_workers=-1)["workers"] if one != before] if before else []
         key = f"{name}#{attempt}#{time.time_ns()}"
@@ -252,7 +252,10 @@ class DaskLane:
 
 @contextlib.contextmanager
 def lanes(address: str | None, parallel: int, say: Callable[[str], None]) -> Iterator[list[DaskLane]]:
-    """``parallel`` lanes to the cluster at ``address``, or to one of as many workers on this machine (None); ``say`` is told whom it leaves out."""
+    """``parallel`` lanes to the cluster at ``address``, or to a local one of as many workers (None).
+
+    ``say`` is called with a description of the workers that are left out.
+    """
     with temp_dirs.scratch() as scratch, dask.config.set(SETTINGS | {"temporary-directory": str(scratch)}):
         cluster = Cluster(Maker.here(), kernels.packed(), address, parallel, scratch)
         made = [DaskLane(cluster) for _ in range(parallel)]
@@ -266,7 +269,7 @@ def lanes(address: str | None, parallel: int, say: Callable[[str], None]) -> Ite
 
 
 class _Own:
-    """What a worker has for runs: a process of its own, for one at a time."""
+    """A worker's state for runs: one child process, for one run at a time."""
 
     def __init__(self, worker: distributed.Worker) -> None:
         self.one_at_a_time, self.lane = threading.Lock(), Lane(None)
@@ -285,7 +288,7 @@ def _own(worker: distributed.Worker) -> _Own:
 
 
 def _on_worker(task: Task, maker: Maker) -> tuple[str, Outcome]:
-    """On a worker: who that is, and what came of the task; its process is ended if nobody wants it any more."""
+    """On a worker: its identity, and the outcome of the task. The child process is ended if the result is no longer wanted."""
     if lacking := _lacks(maker):
         return "", Failed(MachineError(lacking))
     worker: Any = distributed.get_worker()

@@ -38,11 +38,11 @@ def is_here(wanted: UserModeLinux) -> bool:
 
 
 def unpack(archive: bytes) -> None:
-    """Put a `packed` kernel into this machine's cache, whole or not at all; raises `MachineError` on a full disk."""
+    """Put a `packed` kernel into this machine's cache, completely or not; raises `MachineError` on a full disk."""
     cache = kernel.cache_folder()
     with disk_errors(cache):
         cache.mkdir(parents=True, exist_ok=True)
-        with locked(cache / "lock"):  # who builds removes what is not whole
+        with locked(cache / "lock"):  # a concurrent build removes incomplete entries
             folder = Path(tempfile.mkdtemp(prefix="travelled-", dir=cache))
             with removed_in_any_case(folder):
                 with tarfile.open(fileobj=io.BytesIO(archive)) as packed:

@@ -1,7 +1,7 @@
-"""Processes of their own: as many as wanted on this machine, and one for each that is reached by ssh.
+"""Child processes that run tasks: several on this machine, and one for each machine that is reached by ssh.
 
-A process is sent tasks, and sends what came of them, by a pipe that only it and its parent have: there is no port, no file and no
-named semaphore that could be left, or used by others.
+Tasks and their outcomes travel through a pipe that only the process and its parent have. There is no port, file or named
+semaphore that could be left behind, or used by others.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from testbed.spec import backend_names
 
 
 class Carrier:
-    """A process that carries out one task after the other. It ends with this one, whatever happens to it."""
+    """A process that runs one task after the other. It ends with this one, even if this one is killed."""
 
     def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")
@@ -61,7 +61,7 @@ class Carrier:
 
 
 class Lane:
-    """One run at a time, in a process of its own; ``machine`` is another one, None this one."""
+    """One run at a time, in a child process; ``machine`` is another machine, None this one."""
 
     def __init__(self, machine: str | None) -> None:
         self.machine = machine
@@ -117,7 +117,7 @@ def lanes(machines: Mapping[str, object], parallel: int) -> Iterator[list[Lane]]
 
 @contextlib.contextmanager
 def _without_ctrl_c() -> Iterator[None]:
-    """A process that is started meanwhile does not hear Ctrl-C: it is ended by this one."""
+    """A process that is started meanwhile ignores Ctrl-C: this process ends it."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

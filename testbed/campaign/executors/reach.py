@@ -1,8 +1,8 @@
-"""What a backend with a real clock carries, measured, and which backend can run a set of experiments.
+"""The measured capacity of a backend with a real clock, and the choice of a backend for a set of experiments.
 
-A virtual machine whose processor is emulated forwards a hundredth of what the experiments need, so that each of their runs would be
-invalid there. The unshaped path is therefore measured before anything is run (`measure`), and compared with what each
-experiment needs (`decide`).
+A virtual machine whose processor is emulated forwards a hundredth of what the experiments need. Each of their runs would be
+invalid there. The unshaped path is therefore measured before anything is run (`measure`), and compared with the needs of
+each experiment (`decide`).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def needs(plans: Iterable[Plan]) -> tuple[Need, ...]:
 def measure(backend: Backend, mtus: Iterable[int]) -> Reach:
     """Measure the unshaped path of a backend with frames of each of these sizes.
 
-    A backend that cannot even carry out such a run carries nothing. Raises `MachineError` where it says nothing.
+    A backend that fails this run has a capacity of 0. Raises `MachineError` if the run reports no capacity.
     """
     bps: dict[int, float] = {}
     noted: list[pd.DataFrame] = []

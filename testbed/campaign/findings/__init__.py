@@ -35,7 +35,7 @@ from testbed.core.runs.summary import Result
 
 ENOUGH = 10  # iterations with MLTCP active, before it is compared
 FEWEST_FRAMES = 3.0  # of threshold for each flow (docs/explanation/hosts-and-queues.md)
-HIDDEN = 0.5  # of communication: where less is exposed, a delay rarely moves the next iteration
+HIDDEN = 0.5  # of communication: with less exposed, a delay rarely moves the next iteration
 FEWEST_TIMEOUTS = 0.01  # of iterations: with fewer a timeout explains no difference of 2 %
 FEWEST_LOSSES = 1e-5  # of packets: one in a window of tens of thousands
 
@@ -76,7 +76,7 @@ def _outcome(row: Result) -> Outcome:
 
 
 def _too_short(row: Result, against: str) -> TooShort | None:
-    """Of what runs MLTCP in some job: of other jobs F says nothing."""
+    """For systems that run MLTCP in some job. F has no meaning for other jobs."""
     if not any(job.learns for job in row.per_job):
         return None
     if row.mltcp_active_from is not None and row.iterations - row.mltcp_active_from >= ENOUGH:
@@ -114,7 +114,7 @@ def _delivered(row: Result) -> Iterator[Delivered]:
 
 
 def _reasons(row: Result, base: Result, demand: Demand, waits: Waits) -> Iterator[Reason]:
-    """Why there is nothing to gain, as far as it is known."""
+    """The reason why no gain is possible, as far as it is known."""
     if row.jobs == 1:
         if row.delivered is None:  # a transport may carry one job's bytes sooner
             yield OneJob()

@@ -65,7 +65,7 @@ def sentence(row: Result, base: Result, found: Iterable[Finding]) -> str:
             case Delivered():
                 sentences.append(_delivered(stated, who))
             case Interleaved() | NotInterleaved() | InterleavingUnknown() | Active():
-                pass  # in the table, and on lines of their own
+                pass  # in the table, and on separate lines
     return " ".join(sentences)
 
 
@@ -124,7 +124,8 @@ def _delivered(stated: Delivered, who: str) -> str:
     )
     if stated.share == 1:
         return f"{who} delivered all gradient bytes.{tags}"
-    return f"{who} delivered {decimal(min(stated.share, 0.9999) * 100)} % of the gradient bytes.{tags}"  # never all of what is not all
+    # An incomplete delivery must not be rounded up to 100 %.
+    return f"{who} delivered {decimal(min(stated.share, 0.9999) * 100)} % of the gradient bytes.{tags}"
 
 
 def reason(found: Reason) -> str:

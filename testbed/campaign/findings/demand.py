@@ -14,18 +14,18 @@ from testbed.core.runs.plan import Link
 from testbed.models import bottleneck
 from testbed.models.frames import frame
 
-FULL = 1.005  # of a link's rate: more than this is more than it has
-ALIKE = 0.02  # what differs by less is the same
+FULL = 1.005  # of a link's rate: a load above it exceeds the capacity
+ALIKE = 0.02  # relative difference below which values count as equal
 MOST_MULTIPLE = 8  # of the common divisor of periods
 
 
 @dataclass(frozen=True)
 class Demand:
-    """What jobs need, as far as it is known."""
+    """The jobs' need for capacity, as far as it is known."""
 
     loads: tuple[OfferedLoad, ...] = ()  # of each bottleneck's busier direction, the highest first
     periods_s: tuple[float, ...] = ()  # each job's iteration in isolation; empty: unknown
-    phases_s: tuple[float, ...] = ()  # of it communicating, beside computing or not; empty: unknown
+    phases_s: tuple[float, ...] = ()  # of it communicating, concurrent with computing or not; empty: unknown
     exposed_s: tuple[float, ...] = ()  # of it communicating and not computing; empty: unknown
     shares_link: bool | None = None  # whether flows of two jobs meet; None: unknown
     frames: FewFrames | None = None  # of the queue with the fewest frames for each flow; None: unknown, or no queue

@@ -1,7 +1,7 @@
-"""Plans read from disk: anybody may have written them, so they are held against the rules of what a user may ask for.
+"""Plans read from disk. Their author is unknown, so they are checked against the rules for a user's requests.
 
-A plan may name files that are executed: an own topology, an own congestion control, a real program. Their digests
-stand in the same manifest and prove nothing. Such a run is repeated only with ``--allow-external-code``.
+A plan may name files that are executed: a custom topology, a custom congestion control, a real program. Their digests are
+in the same manifest and prove nothing. Such a run is repeated only with ``--allow-external-code``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def check(plan: Plan, where: Path) -> None:
 
 
 def check_trusted(plan: Plan, where: Path, *, trusted: bool) -> None:
-    """Raises `RequestError` if repeating ``plan`` would execute files that it names, and nobody said that they may be."""
+    """Raises `RequestError` if repeating ``plan`` would execute files that it names, and the user has not allowed it."""
     named = list(dict.fromkeys(_executed(plan)))
     if named and not trusted:
         raise RequestError(

@@ -45,9 +45,9 @@ def named(
 ) -> list[Planned]:
     """Experiments by the names of their experiment folders below ``out``, which are locked.
 
-    ``elsewhere``: ``--on`` names another backend than they run on by themselves. A default name, and one made from the name of
-    their ``file``, then has the backend; a name that was chosen only if another experiment has that experiment folder. ``tell`` is called for names that are
-    taken. Raises `InUseError`.
+    ``elsewhere``: ``--on`` names another backend than they run on by themselves. A default name, and one made from the name
+    of their ``file``, then includes the backend. A name that the user chose includes it only if another experiment has that
+    experiment folder. ``tell`` is called for names that are taken. Raises `InUseError`.
     """
     is_files = file is not None and not files.is_named(Path(file))
     found, taken = [], list[str]()
@@ -82,7 +82,7 @@ def _named(each: Planned, name: str, out: Path, *, default: bool, locks: Locks |
 
 
 def _apart(name: str, out: Path, there: Asked, asked: Asked, *, default: bool) -> str:
-    """Another name for what was asked for, with what differs from the experiment whose name it is."""
+    """Another name for the request, with its differences from the experiment that has the name."""
     found = names.apart(name, there, asked, default=default)
     for candidate in (found, f"{found}-{names.digest(asked)}"):
         other = stored(out / candidate)
@@ -99,7 +99,7 @@ def _is_other(there: Asked, asked: Asked) -> bool:
 
 
 def stored(experiment: Path) -> Asked | None:
-    """What the runs of an experiment folder were asked for; None: there are none, or they do not say."""
+    """The request for the runs of an experiment folder; None: there are no runs, or they do not record it."""
     for run in _runs(experiment):
         try:
             return load_run(run).manifest.asked
@@ -147,7 +147,7 @@ class Work:
         return sorted(runs, key=lambda run: run.plan.seed)
 
     def is_there(self, run: Wanted) -> bool:
-        """Whether a run whose schedule is known by now is kept; raises `RequestError` if another one is in its place."""
+        """Whether a run whose schedule is known by now is kept. Raises `RequestError` if another run has its folder."""
         if self.again == "always":
             return False
         reasons = _differences(run, self.backends_for)
@@ -178,7 +178,7 @@ def select_work(asked: list[Wanted], beside: list[Wanted], backends_for: Backend
     if changed and again == "never":
         raise RequestError(_refused(changed))
     todo = [run for run in asked if again == "always" or standing[run.folder] != []]
-    todo += [run for run in beside if standing[run.folder]]  # its summary would be of two programs
+    todo += [run for run in beside if standing[run.folder]]  # else the summary would mix two program versions
     return Work(asked, beside, todo, again, backends_for)
 
 

@@ -1,4 +1,4 @@
-"""What is known of a transport that sends datagrams of its own: whether its own hosts dropped any, and how many left together."""
+"""Checks of a transport over UDP: whether its hosts dropped datagrams, and how many left together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ GAINS = 1.25 / 0.347  # of its rate, from draining a queue to probing: the large
 
 
 def dropped(case: Case) -> float | Noted | Unjudged:
-    """I24: datagrams of a transport of its own that never were on a link, or never came out of one: its host refused them, or its sockets were full."""
+    """I24: datagrams of a transport over UDP that never reached a link, or never left one.
+
+    Their host refused them, or its sockets were full.
+    """
     told = case.measured.datagrams
     if told is None:
         return not_evaluated(OLDER)
@@ -35,8 +38,9 @@ def burst(case: Case) -> float | Unjudged:
 
 
 def burst_limits(case: Case) -> Limits:
-    """Of I24's bursts: what a timer lasts for at a rate that rises by all that gains can, and what a link carries in a rest (`coalesce`),
-    whose ACKs are heard together. On a real clock there is none: a late timer is made up for.
+    """Limits of I24's bursts: a timer interval at a rate that rises by all gains, plus what a link carries in a rest (`coalesce`).
+
+    The ACKs of that rest arrive together. On a real clock there is no limit, because late timers are compensated.
     """
     if not case.virtual:
         return Limits()

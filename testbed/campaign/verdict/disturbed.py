@@ -1,4 +1,4 @@
-"""What the machine did to a run beside it: I21."""
+"""The machine's effect on a run: I21."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from testbed.core.runs.disturbed import undisturbed
 
 
 def recorded(case: Case) -> Unjudged | None:
-    """Whether disturbances are known in full: what a machine refuses to tell is not taken for calm."""
+    """Whether disturbances are fully known: a value that a machine does not report does not count as calm."""
     return by_construction(case) or (not_evaluated(case.refused) if case.refused else None)
 
 
 def disturbed_share(case: Case) -> float | Noted:
-    """I21: the share of iterations in whose communication something held up a core, or its ksoftirqd, for 10 ms or more."""
+    """I21: the share of iterations in whose communication a core, or its ksoftirqd, was held up for 10 ms or more."""
     assert case.disturbances is not None  # `recorded`
     found = undisturbed(case.iterations, case.disturbances)
     return (

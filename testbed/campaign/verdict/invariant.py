@@ -1,4 +1,4 @@
-"""What an invariant is: something measured of a run, its limits, and when it says nothing."""
+"""The definition of an invariant: a measurement of a run, its limits, and the conditions under which it does not apply."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Unjudged:
 
 @dataclass(frozen=True)
 class Noted:
-    """A value with words beside it."""
+    """A value with an explanation."""
 
     value: float
     note: str
@@ -116,7 +116,7 @@ class Invariant:
     id: str
     name: str
     measure: Callable[[Case], float | Noted | Unjudged]
-    limits: Limits | Callable[[Case], Limits] | None = None  # None: recorded, and judged by nobody
+    limits: Limits | Callable[[Case], Limits] | None = None  # None: recorded, but not judged
     applies: Callable[[Case], Unjudged | None] = lambda _case: None  # None: it does
     note: str = ""
     of_model: bool = False  # it has a meaning where nothing is run
@@ -162,5 +162,5 @@ def not_applicable(reason: str) -> Unjudged:
 
 
 def by_construction(case: Case) -> Unjudged | None:
-    """Of what holds under virtual time whatever happens."""
+    """For invariants that always hold under virtual time."""
     return Unjudged("ok", "by construction: computing takes no virtual time") if case.virtual else None

@@ -1,4 +1,4 @@
-"""What jobs tell of a run: when their phases began, what they sent, how long they take alone."""
+"""Invariants of jobs: when their phases began, what they sent, how long they take in isolation."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ def lateness(case: Case) -> float | Noted | Unjudged:
 
 
 def other_bytes(case: Case) -> float:
-    """I9: every iteration carried exactly the bytes of the (scaled) trace; of a real program nobody knows them.
+    """I9: every iteration carried exactly the bytes of the (scaled) trace. The bytes of a real program are unknown.
 
-    Where ranks differ, each flow carried its own. Where some may be lost, both ends say the same; real programs of older runs say nothing.
+    Where ranks differ, each flow is compared with its bytes. Where some may be lost, both ends must report the same count.
+    Real programs of older runs have no such reports.
     """
     wrong = 0
     for job in case.plan.jobs:
@@ -88,7 +89,7 @@ def _misdirected(job: JobPlan, case: Case) -> int:
 
 
 def _misaddressed(job: JobPlan, messages: pd.DataFrame | None) -> int:
-    """The same of other transports, which tell the bytes of each message: flows and iterations with other bytes than the job's."""
+    """The same for other transports, which report the bytes of each message: flows and iterations that differ from the job's bytes."""
     if messages is None:
         return 0  # `_misreported` counts it
     received = messages[(messages["job"] == job.job) & (messages["side"] == "receive")]
@@ -111,9 +112,9 @@ def failures(case: Case) -> float | Noted:
 
 
 def _misreported(job: JobPlan, messages: pd.DataFrame | None) -> int:
-    """I9 where bytes may be lost: of how many rounds both ends do not say the same, or say less than the transport promises.
+    """I9 where bytes may be lost: rounds for which both ends disagree, or report less than the transport guarantees.
 
-    What a deadline closed is no fault: it is counted in ``messages.csv``.
+    A round closed by a deadline is no fault: it is counted in ``messages.csv``.
     """
     if messages is None:
         return 1

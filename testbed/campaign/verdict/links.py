@@ -1,4 +1,4 @@
-"""What links tell of a run: their rate, their queues, losses, round trips, paths, events."""
+"""Invariants of links: their rate, their queues, losses, round trips, paths, events."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from testbed.core.text import decimal
 from testbed.linux.queues.rates import bucket_bytes
 
 BUSY_WINDOW_S = 0.1
-EVENT_S = 0.02  # within which, against a real clock, an event happens
-QUEUED_S = 0.2  # of less, two samples with a queue may belong to different phases
-FINE_NS = 10_000_000  # of samples further apart, two with a queue may belong to different phases as well
-SAMPLED_S = 1e-6  # to which the tables tell when a sample was taken
-WORKER_S = 1e-7  # by which one worker may delay it that sends datagrams and runs first at that instant: each look at a clock is a nanosecond
-SOURCE_S = 1e-6  # and one source of background traffic, whose flows may begin and end at that instant
-ROUNDED_S = 1e-9  # by which TBF may take a packet's time for shorter than it is: it counts in whole ns
+EVENT_S = 0.02  # tolerance of an event's instant, against a real clock
+QUEUED_S = 0.2  # two samples with a queue within less may belong to different phases
+FINE_NS = 10_000_000  # sample interval above which two samples with a queue may belong to different phases as well
+SAMPLED_S = 1e-6  # precision of sample times in the tables
+# Delay of a sample by each worker that sends datagrams and runs first at that instant: a clock reading takes a nanosecond.
+WORKER_S = 1e-7
+SOURCE_S = 1e-6  # the same by a source of background traffic, whose flows may begin and end at that instant
+ROUNDED_S = 1e-9  # by which TBF may underestimate a packet's time: it counts in whole ns
 AT_RATE = 0.95  # an interval with a queue counts as served if it carried this share of the rate
 ALL_DISTURBED = "something disturbed it all the time (I21)"
 COME_AND_GO = "with rings, delay, loss or BBR a queue comes and goes between two samples"
@@ -39,7 +40,7 @@ def exact_clock(case: Case) -> Unjudged | None:
 
 
 def short_queues(case: Case) -> Unjudged | None:
-    """Of jobs that pause by themselves only an excess over the rate can be told."""
+    """For jobs that pause by themselves only an excess over the rate can be detected."""
     if case.virtual:
         return not_applicable("under virtual time every interval is judged")
     return None if _why_queues_go(case) else not_applicable("a queue that stays tells both sides")
@@ -145,7 +146,7 @@ def faster(case: Case) -> float | Noted | Unjudged:
 
 
 def typically_off(case: Case) -> float | Noted | Unjudged:
-    """I3: how far a busy link is off its rate; the median tells a wrong rate."""
+    """I3: how far a busy link is off its rate; the median detects a wrong rate."""
     off, disturbed = _off(case, busy=True)
     if not len(off):
         return not_evaluated(ALL_DISTURBED if disturbed.any() else "no queue lasted for 100 ms")
@@ -153,9 +154,9 @@ def typically_off(case: Case) -> float | Noted | Unjudged:
 
 
 def at_worst_off(case: Case) -> float | Noted | Unjudged:
-    """I3: the worst window tells a link that stood still.
+    """I3: the worst window detects a link that stood still.
 
-    How often that happens is I4's matter: a hiccup of 2 ms moves ten overlapping windows by 2 %, and a result by nothing.
+    I4 judges how often that happens. A hiccup of 2 ms changes ten overlapping windows by 2 %, but no result.
     """
     off, disturbed = _off(case, busy=True)
     if not len(off):
@@ -164,7 +165,7 @@ def at_worst_off(case: Case) -> float | Noted | Unjudged:
 
 
 def worst_limits(case: Case) -> Limits:
-    """Of I3's worst window. Against a real clock one bad window says nothing of a run: its median and I4 do."""
+    """Of I3's worst window. Against a real clock one bad window does not invalidate a run: its median and I4 do."""
     return above(0.10, 0.30 if case.virtual else None)
 
 
@@ -223,7 +224,7 @@ def work_conservation(case: Case) -> float | Noted | Unjudged:
 
 
 def _within_a_phase(iterations: pd.DataFrame, t_s: np.ndarray) -> np.ndarray:
-    """Whether somebody sends all the way from one of these times to the next.
+    """Whether a sender is active during the complete interval between two of these times.
 
     Between two phases that follow each other closely the link is idle, though both samples around may show a queue.
     """

@@ -34,8 +34,11 @@ def capacity(case: Case) -> float | Unjudged:
 
 
 def core_limits(case: Case) -> Limits:
-    """Of I7's busiest core. Where disturbances are recorded, or real training fills the cores at the lowest priority, a busy
-    core tells less: what it did to the network, I3, I4, I5 and I21 see."""
+    """Limits of I7's busiest core. A busy core matters less where disturbances are recorded.
+
+    The same holds where real training fills the cores at the lowest priority. I3, I4, I5 and I21 detect its effect on the
+    network.
+    """
     training = any(job.program is not None for job in case.plan.jobs)
     return above(0.80, None if training or not case.refused else 0.95)
 
@@ -86,5 +89,5 @@ def typed(case: Case) -> Noted:
 
 
 def has_shell(case: Case) -> Unjudged | None:
-    """I25 is about runs in whose shell something was typed."""
+    """I25 concerns runs in whose shell a command was typed."""
     return None if case.manifest.shell else not_applicable("nothing was typed in a shell of the run")

@@ -1,4 +1,4 @@
-"""What TCP tells of a run: whether MLTCP's F was in force, what else limited senders, stalls, receivers' drops."""
+"""Invariants of TCP: whether MLTCP was active, what else limited senders, stalls, receivers' drops."""
 
 from __future__ import annotations
 
@@ -80,10 +80,10 @@ def count(name: str) -> Callable[[Case], float | Unjudged]:
 
 
 def own_drops(case: Case) -> float | Noted | Unjudged:
-    """I18: packets that hosts' own queues dropped before they were on any link.
+    """I18: packets that hosts' queues dropped before they reached a link.
 
-    The kernel counts no stall for them: a sender of which nothing is in flight then asks again after TCP_RTO_MIN, 200 ms whatever the
-    least timeout is (tcp_probe0_base and tcp_check_probe_timer, include/net/tcp.h).
+    The kernel counts no stall for them. A sender without outstanding packets probes again after TCP_RTO_MIN, 200 ms
+    regardless of the minimum RTO (tcp_probe0_base and tcp_check_probe_timer, include/net/tcp.h).
     """
     hosts = {host for job in case.plan.jobs for host in job.hosts}
     tables = [table for table in (case.links, case.nics) if table is not None and len(table)]
@@ -97,7 +97,7 @@ def own_drops(case: Case) -> float | Noted | Unjudged:
 
 
 def receiver_drops(case: Case) -> float | Noted | Unjudged:
-    """I19: what receivers did not take, for want of memory or of somebody who reads, ÷ packets."""
+    """I19: packets that receivers dropped, for lack of memory or because their program did not read, ÷ packets."""
     if case.measured.tcp is None:
         return not_evaluated(OLDER)
     found = {name: case.measured.tcp.get(name, 0) for name in RECEIVER_DROPS}
