@@ -1,7 +1,7 @@
-"""How long the dry run of a large spec takes, against that of another revision: ``python -m benchmarks.dry_run [REVISION]``.
+"""Duration of the dry run of a large spec, against that of another revision: ``python -m benchmarks.dry_run [REVISION]``.
 
-Twelve jobs on a fat tree, by this checkout and by REVISION (as it was before the house was rebuilt), in turn, so that
-a busy machine slows both. Needs no privilege and no kernel.
+Twelve jobs on a fat tree, by this checkout and by REVISION, in turn, so that a busy machine slows both. Needs no privilege
+and no kernel.
 """
 
 from __future__ import annotations

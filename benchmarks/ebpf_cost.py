@@ -1,8 +1,8 @@
 """Nanoseconds per ACK of MLTCP-Reno against the same Reno in eBPF without MLTCP.
 
-The two run in turn, one greedy flow each through the same dumbbell; the kernel's own
-accounting (`BPF_ENABLE_STATS`, on for the life of this process only) tells how long
-their programs ran. Both carry the same accounting overhead, so the ratio is what counts.
+The two run in turn, one greedy flow each through the same dumbbell. The kernel's accounting (`BPF_ENABLE_STATS`, on only
+while this process runs) reports how long their programs ran. Both carry the same accounting overhead, so only the ratio is
+meaningful.
 """
 
 from __future__ import annotations

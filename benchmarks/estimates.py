@@ -37,7 +37,7 @@ def _expanded(word: str) -> list[str]:
 
 
 def expected_s(command: list[str]) -> float:
-    """What the command's dry run says."""
+    """The time that the command's dry run predicts."""
     done = subprocess.run(
         [sys.executable, *command, "--dry-run", "--json"], cwd=ROOT, capture_output=True, text=True, check=True
     )

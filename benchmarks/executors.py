@@ -1,7 +1,7 @@
 """Whether a second worker doubles a campaign: ``python -m benchmarks.executors`` (a quarter of an hour, on a quiet machine).
 
-Runs of about eight seconds in user-mode Linux. How much faster two are carried out by two workers of an executor than by one, beside how
-much faster the machine is at two such runs at once, each a command of its own: what it takes from two neighbours no executor gives back.
+Runs of about eight seconds in user-mode Linux. It measures the speed-up of two workers of an executor over one. The
+reference is the machine's speed-up for two concurrent runs, each a separate command. No executor can exceed it.
 """
 
 from __future__ import annotations

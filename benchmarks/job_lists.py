@@ -1,7 +1,8 @@
-"""How long every heuristic takes for a long list of jobs, and its peak memory: ``python -m benchmarks.job_lists [JOBS] [SCHEDULER …]``.
+"""Time and peak memory of every heuristic for a long list of jobs: ``python -m benchmarks.job_lists [JOBS] [SCHEDULER …]``.
 
-20,000 jobs (the default) or 100,000 on 800 GPUs in 100 servers, once all there from the beginning, once arriving at random at a load of 0.9.
-Every scheduler runs in a process of its own. The bounds: 20 s for 20,000 jobs; 2 min and 2 GB for 100,000 with fifo, first_fit and srsf.
+20,000 jobs (the default) or 100,000 on 800 GPUs in 100 servers. They arrive all at the beginning, or at random at a load of
+0.9. Every scheduler runs in a separate process. The bounds: 20 s for 20,000 jobs; 2 min and 2 GB for 100,000 with fifo,
+first_fit and srsf.
 """
 
 from __future__ import annotations

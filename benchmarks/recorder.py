@@ -1,8 +1,8 @@
-"""What recording costs a training step: ``python -m benchmarks.recorder [MODEL] [BLOCKS]``, or under torchrun -m.
+"""The cost of recording a training step: ``python -m benchmarks.recorder [MODEL] [BLOCKS]``, or under torchrun -m.
 
-Three copies of a model are trained in turns, ten steps at a time: one as it is, one with PyTorch's
-own averaging hook (which divides gradients in a pass of its own, where DDP does it while copying),
-and one recorded. Says the median step of each, and its difference to the first with quartiles.
+Three copies of a model are trained in turns, ten steps at a time: one without changes, one with PyTorch's averaging hook,
+and one recorded. The averaging hook divides gradients in a separate pass, where DDP does it while copying. Prints the
+median step of each, and its difference to the first with quartiles.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""This checkout beside another revision of it, so that a busy machine slows both."""
+"""This checkout next to another revision of it, in turn, so that a busy machine slows both."""
 
 from __future__ import annotations
 

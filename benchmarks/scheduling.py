@@ -83,7 +83,7 @@ def planned(name: str, requests: Sequence[Request], gpus: tuple[Gpu, ...]) -> tu
 
 
 def grown(name: str) -> tuple[list[Point], list[Point]]:
-    """With jobs alone and with GPUs alone; prints the slopes between logarithms beside Theorem 6's."""
+    """With jobs alone and with GPUs alone; prints the slopes between logarithms next to Theorem 6's."""
     with_jobs = [_point(name, scale, USUAL_SERVERS) for scale in SCALES]
     with_gpus = [_point(name, MIXES, servers) for servers in SERVERS]
     of_jobs, of_gpus = (

@@ -1,8 +1,8 @@
-"""What LTP costs: bit/s over a veth with both ends on one core, and wall time under virtual time, against TCP.
+"""The cost of LTP: bit/s over a veth with both ends on one core, and wall time under virtual time, against TCP.
 
-Over the veth, in turn and in the same run: LTP as it is, LTP with an ACK for each packet, iperf3's UDP if it is installed, and
-TCP; packets of 1500 bytes. Under virtual time eight hosts send to one at 10 and 1 Gbit/s; the difference between a long and
-a short run counts, so that booting and starting Python do not. Needs root, for the network namespaces.
+Over the veth, in turn and in the same run: LTP with its defaults, LTP with an ACK for each packet, iperf3's UDP if it is
+installed, and TCP; packets of 1500 bytes. Under virtual time eight hosts send to one at 10 and 1 Gbit/s. The difference
+between a long and a short run counts, so that booting and starting Python do not. Needs root, for the network namespaces.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ def _ns3_version() -> str:
 
 
 def _build_htsim(path: Path) -> None:
-    """Compile `htsim_dumbbell.cpp` against the checkout at `path`, or end and say what is missing."""
+    """Compile `htsim_dumbbell.cpp` against the checkout at `path`, or exit with the missing requirement."""
     sim = path / "sim"
     missing = [name for name in HTSIM_SOURCES if not (sim / name).is_file()]
     if missing:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* An algorithm of one's own in eBPF, for --on host --system reno ./FILE:step=4: Reno that grows faster. */
+/* A custom algorithm in eBPF, for --on host --system reno ./FILE:step=4: Reno that grows faster. */
 /* testbed: base=reno */
 #include "guard.h"
 

@@ -1,4 +1,4 @@
-"""A queue of one's own: a FIFO of a few packets, whatever their size (Linux's pfifo).
+"""A custom queue: a FIFO of a few packets of any size (Linux's pfifo).
 
 Run it next to another one, from this folder::
 

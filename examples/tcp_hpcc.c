@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Like HPCC (Li et al., SIGCOMM 2019): the window that keeps what is in flight at a share of the path's capacity.
+ * Like HPCC (Li et al., SIGCOMM 2019): the window keeps the bytes in flight at a share of the path's capacity.
  *
  * U = (rtt - base) / base + rate / capacity; at eta or more the window becomes reference / (U / eta) + ai, below it
- * reference + ai, which is the reference after a round trip. Other than the paper's: switches tell nothing (no INT).
+ * reference + ai, which is the reference after a round trip. Unlike in the paper, switches report nothing (no INT).
  * The base is the shortest round trip, the capacity the largest delivery rate, both as the sender has seen them.
  *
  *	mltcp run --on uml --system reno ./tcp_hpcc.c:eta=973 --delay 50us --jobs 2

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* An algorithm of one's own as a module, for --on uml --system reno ./FILE:step=4: Reno that grows faster. */
+/* A custom algorithm as a module, for --on uml --system reno ./FILE:step=4: Reno that grows faster. */
 /* testbed: base=reno */
 #include <linux/module.h>
 #include <net/tcp.h>

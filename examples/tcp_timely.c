@@ -2,9 +2,10 @@
 /*
  * Like TIMELY (Mittal et al., SIGCOMM 2015): a rate that follows the gradient of the round trip.
  *
- * Once a round trip: below low_us the rate grows by step; above high_us it shrinks by beta (1 - high / rtt); between
- * them it grows by step, or five steps after five round trips, where the round trip does not grow, and shrinks by
- * beta times the gradient where it does. Other than the paper's: TCP's round trips, and TCP's pacing.
+ * Once a round trip the rate changes. Below low_us it grows by step; above high_us it shrinks by beta (1 - high / rtt).
+ * Between them it depends on the gradient. If the round trip does not grow, the rate grows by step, or by five steps
+ * after five such round trips. Otherwise it shrinks by beta times the gradient. Unlike in the paper, round trips and
+ * pacing are those of TCP.
  *
  *	mltcp run --on uml --system reno ./tcp_timely.c:low_us=150,high_us=500 --delay 50us --jobs 2
  */

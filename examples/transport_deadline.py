@@ -1,4 +1,4 @@
-"""A transport: LTP with a closing rule of its own. A gradient ends at a fixed time after the first packet of its round.
+"""A transport: LTP with a custom closing rule. A gradient ends at a fixed time after the first packet of its round.
 
 mltcp run --system reno ./transport_deadline.py:after=80ms --topo star --jobs 1 --workers 3 --collective parameter_server --loss 1%
 """

@@ -1,4 +1,4 @@
-"""Two sites, joined by a slower and longer link than those within each: a topology of one's own.
+"""Two sites, joined by a slower and longer link than those within each: a custom topology.
 
 ::
 
@@ -12,7 +12,7 @@
 
 try:
     from testbed.networks.routed import RoutedTopo
-except ImportError:  # `mn --custom examples/two_sites.py` executes this file and knows nothing of the checkout
+except ImportError:  # `mn --custom examples/two_sites.py` executes this file without the checkout on its path
     import inspect
     import sys
     from pathlib import Path

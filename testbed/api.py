@@ -96,7 +96,7 @@ def _swept(
     sweep_request.check_parallel(parallel, machines)
     work = stored.work(planned, out, lambda run: [machines[name] for name in backend_names.parse(run.spec.on)], again)
     order, _ = sweep_request.in_order(work)
-    alone = executor == "local" and parallel == 1 and len(machines) == 1  # it needs no process of its own
+    alone = executor == "local" and parallel == 1 and len(machines) == 1  # it needs no separate process
     here = [Here(backend, _ignore_event) for backend in machines.values()]
     with (
         contextlib.nullcontext(here)

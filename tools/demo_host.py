@@ -18,7 +18,7 @@ MACHINE, INVALID = 3, 4  # exit codes; of an invalid run a real clock may be the
 
 
 def main(flags: list[str]) -> int:
-    """Run both with ``flags`` and compare them; 0 whatever the real clock did."""
+    """Run both with ``flags`` and compare them; 0 for any result of the real clock."""
     code = run([sys.executable, "testbed/run.py", *flags, "--on", "uml", "--name", "demo.uml"])
     if code:
         return code

@@ -1,8 +1,9 @@
-"""Models layer by layer, from their published shapes: ``python tools/layer_traces.py`` writes ``workloads/traces/*-layers.json`` and ``*-fsdp.json``.
+"""Models layer by layer, from their published shapes: ``python tools/layer_traces.py``.
 
-A forward pass whose every layer waits for its own parameters, a backward pass from the last layer to the first, and an all-reduce of
-each layer's gradients as soon as these are there: what priorities need. Parameters follow from the shapes and add up to the
-published totals; times are arithmetic operations ÷ an assumed rate, and labelled so.
+It writes ``workloads/traces/*-layers.json`` and ``*-fsdp.json``, which priorities need. In the forward pass every layer
+waits for its parameters. The backward pass goes from the last layer to the first. An all-reduce of each layer's gradients
+starts as soon as they are available. Parameters follow from the shapes and add up to the published totals. Times are
+arithmetic operations ÷ an assumed rate, and are labelled as assumptions.
 """
 
 from __future__ import annotations

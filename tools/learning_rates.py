@@ -1,7 +1,7 @@
-"""The rates at which small models learn (`testbed.replay.training.models`): accuracy after 300 rounds with nothing missing, by rate.
+"""Learning rates of small models (`testbed.replay.training.models`): accuracy after 300 rounds without losses, by rate.
 
-A model's own rate is taken from this table, so it is tuned for the training that everything is compared with: eight workers, whose
-gradients arrive whole. Computed, without a network; takes some minutes. `python tools/learning_rates.py [MODEL ...]`
+A model's default rate is taken from this table. It is tuned for the reference training: eight workers whose gradients
+arrive complete. Computed, without a network; takes some minutes. `python tools/learning_rates.py [MODEL ...]`
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from testbed.models import learning
 from testbed.replay.training import find
 
 ROUNDS, WORKERS, SEEDS = 300, 8, 3
-TIMES = (0.25, 0.5, 1.0, 2.0, 4.0)  # of its own rate
-LAST = 3  # looks, taken together
+TIMES = (0.25, 0.5, 1.0, 2.0, 4.0)  # of its default rate
+LAST = 3  # accuracy measurements that are averaged
 
 
 def main(models: list[str]) -> None:

@@ -75,7 +75,7 @@ def fetched(package: str) -> Path | None:
 
 
 def virtual_time(source: Path) -> bool:
-    """Whether this kernel builds, and repeats its runs to the byte; in a cache of its own, for the newest is what runs take."""
+    """Whether this kernel builds, and repeats its runs to the byte. It has a separate cache, because runs take the newest kernel."""
     os.environ["XDG_CACHE_HOME"] = str(BUILD / "cache")
     if not succeeds([sys.executable, "-m", "testbed", "kernel", "--linux-source", source]):
         return False
@@ -132,7 +132,7 @@ def succeeds(command: Sequence[str | Path], folder: Path = ROOT) -> bool:
 
 
 def checks(source: Path | None) -> list[Check]:
-    """All that this machine has, or the kernel ``source`` alone beside its Pythons."""
+    """All kernels of this machine, or only the kernel ``source``; in both cases all its Pythons."""
     found: list[Check] = [(python.name, partial(unit_tests, python)) for python in pythons()]
     if source is not None:
         return [*found, (str(source), partial(virtual_time, source))]

@@ -158,7 +158,7 @@ def copy_tree() -> str:
 
 
 def copy_kernel() -> None:
-    """The user-mode kernel in a cache of its own, so that modules with a fault stay out of the usual one."""
+    """The user-mode kernel in a separate cache, so that modules with a fault stay out of the usual one."""
     found = kernel.find()
     target = BUILD / "cache" / "mltcp" / "uml" / found.folder.name
     if not (target / "kernel.json").is_file():
@@ -274,9 +274,9 @@ def quick_set(experiments: Sequence[str]) -> dict[str, str]:
 
 
 def reference(tree: str, areas: Mapping[str, Sequence[str]], chosen: Sequence[Mutant]) -> Reference:
-    """The checkout without a fault passes every stage that these faults meet, or nothing can be said about faults.
+    """Check that the checkout without a fault passes every stage of these faults. Else no fault can be judged.
 
-    Runs have to repeat to the byte, or other bytes mean nothing.
+    Runs have to repeat to the byte. Otherwise a difference in bytes does not indicate a fault.
     """
     made = Reference(tree, {}, {})
     with contextlib.suppress(OSError, ValueError, TypeError):

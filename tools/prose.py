@@ -26,12 +26,12 @@ ROOT = Path(__file__).parents[1]
 FOLDERS = ("tutorials", "how-to", "reference", "explanation", "results")
 
 # Budgets.
-LONG = 25  # words; a sentence above is long
-LONGEST = 40  # words of a sentence, at most
-MEAN = 17.0  # words a sentence, of the site
-LONG_SHARE = 0.08  # of the site's sentences
-PAGE_MEAN, PAGE_LONG_SHARE = 20.0, 0.15  # of a single page
-TOTAL = 30_000  # words of the site, README.md apart
+LONG = 25  # words above which a sentence is long
+LONGEST = 40  # maximum words of a sentence
+MEAN = 17.0  # maximum mean words per sentence of the site
+LONG_SHARE = 0.08  # maximum share of long sentences of the site
+PAGE_MEAN, PAGE_LONG_SHARE = 20.0, 0.15  # the same of a single page
+TOTAL = 30_000  # maximum words of the site without README.md
 
 # Words that belong to no plain text; no page of a folder in STRICT, and not the README, may have one.
 TELLTALE = re.compile(
@@ -46,7 +46,7 @@ GENERATED = ("docs/report/report.md",)  # counts as words of the site; `make rep
 
 @dataclass(frozen=True)
 class Page:
-    """What was counted of one page: all words, its sentences' lengths in words, and the tell-tale words in it."""
+    """The counts of one page: all words, its sentences' lengths in words, and its flagged words."""
 
     name: str
     words: int

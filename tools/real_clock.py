@@ -1,8 +1,8 @@
-"""The README's first command on this machine's own clock, several times, beside user-mode Linux: what comes out, and why.
+"""The README's first command on this machine's real clock, several times, next to user-mode Linux: results and reasons.
 
-``sudo .venv/bin/python tools/real_clock.py [TIMES] [--busy] [FLAGS…]``. By ``sudo`` the reference on `uml` is the caller's, with
-the caller's kernel; root itself needs one of its own (``mltcp kernel``). ``--busy`` keeps one core busy meanwhile.
-Further flags go to every run (``--rate 100mbit``). Results stay in ``build/real_clock``; the table is Markdown.
+``sudo .venv/bin/python tools/real_clock.py [TIMES] [--busy] [FLAGS…]``. By ``sudo`` the reference on `uml` runs as the
+caller, with the caller's kernel. Root itself needs a separate kernel (``mltcp kernel``). ``--busy`` keeps one core busy
+meanwhile. Further flags go to every run (``--rate 100mbit``). Results stay in ``build/real_clock``; the table is Markdown.
 """
 
 from __future__ import annotations

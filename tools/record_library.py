@@ -1,10 +1,9 @@
 """Record the library's traces of VGG, BERT and GPT-2 anew: ``python -m tools.record_library [NAME ...]``.
 
-Each model takes a few real data-parallel steps on this machine's CPU (one rank), which
-gives the buckets and the order and share of computing between them. A CPU's times are of
-no interest, so all of them are multiplied by one factor, which makes a step's computing as
-long as published numbers say for the GPU and batch size named in `JOBS`. Needs PyTorch and
-transformers; GPT-2 XL 17 GB of memory and some ten minutes.
+Each model takes a few real data-parallel steps on this machine's CPU (one rank). They give the buckets, and the order and
+share of computing between them. A CPU's times are not representative. They are multiplied by one factor, so that a step
+computes as long as published for the GPU and batch size named in `JOBS`. Needs PyTorch and transformers; GPT-2 XL needs
+17 GB of memory and about ten minutes.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ HERE = Path(__file__).parents[1]
 DATA = HERE / "tests" / "data" / "profiles"
 RANKS = (1, 2)
 WARM_UP, STEPS = 3, 3  # DDP's first step has other buckets
-# About who recorded and where, and nothing that an importer reads
+# Personal data of the recording machine, which no importer reads
 _PRIVATE = {"host_name", "traceName", "trace_id", "time", "pid"}
 
 
@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _train(folder: Path) -> None:
-    """One rank: two linear layers, each a bucket of its own."""
+    """One rank: two linear layers, each in a separate bucket."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     dist.init_process_group("gloo")

@@ -1,7 +1,8 @@
-"""Which of a real model's packets each rule of `testbed.transports.datagram.tags` calls important, and how much of the gradient they hold.
+"""The packets of a real model that each rule of `testbed.transports.datagram.tags` marks as important, and their share of the gradient.
 
-Trains a model of `testbed.replay.ddp.models` on letters drawn from fonts, then on noise (as `--job ddp:…` does), and looks at its
-gradients tensor by tensor, as a transport would: packets of 1400 bytes. Needs PyTorch (`make torch`), and takes minutes. `python tools/tagged_share.py [MODEL ...]`
+Trains a model of `testbed.replay.ddp.models` on letters drawn from fonts, then on noise (as `--job ddp:…` does). It reads
+the gradients tensor by tensor, as a transport would, in packets of 1400 bytes. Needs PyTorch (`make torch`), and takes
+minutes. `python tools/tagged_share.py [MODEL ...]`
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ from testbed.linux import features
 from testbed.linux.loading import bpf, bpfsys
 
 PINS = Path("/sys/fs/bpf/mltcp")
-CGROUP = "@cgroup"  # ends the name of what gives a cgroup its congestion control (bpffs keeps dots to itself)
-GONE_S = 60  # a busy machine takes its time
+CGROUP = "@cgroup"  # ends the name of a program that gives a cgroup its congestion control (bpffs reserves dots)
+GONE_S = 60  # enough for a busy machine
 _ANOTHERS = f"Another user may have made it, and could unload what root loads. Find out what is in it, then remove it: `rm -r {PINS}`."
 BY_A_RUN = re.compile(r"mlt[0-9a-f]{12}")  # how runs name what they register; see `registry.register`
 
@@ -138,7 +138,7 @@ def _load(console: Console, cc: CongestionControl, cgroup: Path | None) -> None:
 
 
 def _check_private(*, make: bool = False) -> None:
-    """That the folder of pins, if it is there, is root's alone: another user who could write to it could remove what root has loaded.
+    """Check that the folder of pins, if it exists, is writable by root only. Another user could else remove root's programs.
 
     Any user may make a folder in the bpf file system. Raises `MachineError`.
     """

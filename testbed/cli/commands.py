@@ -37,7 +37,7 @@ class Command:
     help: str
     examples: tuple[str, ...]  # arguments, as they follow the command's name
     module: str = ""  # by default named like the command
-    codes: Mapping[int, str] = field(default_factory=dict)  # exit codes beside `CODES`, and what they mean
+    codes: Mapping[int, str] = field(default_factory=dict)  # exit codes in addition to `CODES`, and their meanings
 
     @property
     def sentence(self) -> str:

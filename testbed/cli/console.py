@@ -173,7 +173,7 @@ class Count:
     def __init__(
         self, runs: Sequence[Wanted], console: Console, *, quiet: bool, show_backends: bool, lanes: int = 1
     ) -> None:
-        """``lanes``: how many runs go on at a time; ``show_backends``: say which machine a run is on."""
+        """``lanes``: the number of concurrent runs; ``show_backends``: print the machine of each run."""
         self.console, self.quiet, self.show_backends, self.lanes = console, quiet, show_backends, lanes
         self.out = runs[0].out if runs else Path()
         record = pace.read()

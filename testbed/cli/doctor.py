@@ -64,7 +64,7 @@ class Finding:
 
 
 class _DoesNotWorkError(Exception):
-    """It does not work; the message says why."""
+    """It does not work; the message gives the reason."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class _Trial:
     attempt: Callable[[], str]
     fix: str
     needed: str = ""
-    root: bool = False  # nobody else can try it
+    root: bool = False  # only root can try it
 
     def __call__(self) -> Finding:
         if self.root and os.geteuid() != 0:
@@ -83,7 +83,7 @@ class _Trial:
             return Finding(self.what, True, detail, "", self.needed, command)
         except (_DoesNotWorkError, OSError, TestbedError, subprocess.CalledProcessError) as error:
             return Finding(self.what, False, str(error).splitlines()[0], self.fix, self.needed)
-        except Exception as error:  # whatever a library raises: the thing does not work
+        except Exception as error:  # any exception of a library means that it does not work
             return Finding(self.what, False, f"{type(error).__name__}: {error}", self.fix, self.needed)
 
 

@@ -24,7 +24,7 @@ MOST_AT_A_TIME = 8
 
 
 def report(*, as_json: bool) -> int:
-    """Run them in virtual time, and print measured beside published; code 4 if one is outside its tolerance."""
+    """Run them in virtual time, and print measured next to published values; code 4 if one is outside its tolerance."""
     files = sorted(str(file) for file in Path(ROOT, "experiments").glob(f"{FIGURE}*.toml"))
     terminal.say_error("Short runs of stock protocols in virtual time, about two minutes.")
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""``--dry-run``: what a plan comes to, in words; and which folders, how many runs and how much time, for programs too."""
+"""``--dry-run``: a plan in words; its folders, the number of runs and the expected time, also as JSON for programs."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def _contents(parsed: argparse.Namespace, found: Run, job: JobPlan | None) -> It
 
 
 def _ranks(path: Path, job: JobPlan, rank: int | None) -> list[tuple[int, Path]]:
-    """A file for each rank if its name says so, else of one rank."""
+    """One file per rank if the file name has a placeholder for it, else one file for one rank."""
     if RANK not in path.name:
         return [(rank or 0, path)]
     wanted = range(len(job.hosts)) if rank is None else (rank,)

@@ -1,4 +1,4 @@
-"""The user-mode Linux kernel that `--on uml` runs: build one, or say which one is used."""
+"""The user-mode Linux kernel that `--on uml` runs: build one, or print which one is used."""
 
 from __future__ import annotations
 

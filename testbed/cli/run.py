@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_experiment(
     parser: argparse.ArgumentParser, external: str
 ) -> tuple[dict[str, argparse._ArgumentGroup], argparse._ArgumentGroup]:  # fmt: skip
-    """What says which experiment is meant; ``external``: which code is executed only if that is allowed."""
+    """Arguments that select the experiment; ``external``: the code that is executed only if that is allowed."""
     parser.add_argument("file", nargs="?", help="experiment as TOML; flags override its fields")
     groups = flags.add_all(parser)
     how = parser.add_argument_group("how")

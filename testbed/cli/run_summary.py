@@ -25,7 +25,7 @@ from testbed.core.units import Duration, rate_text, size_text
 
 LABEL = 18  # columns of a label
 INDENT = "  "
-Line = tuple[str, str]  # a label, and what it says
+Line = tuple[str, str]  # a label, and its text
 
 
 def show(summary: Summary, folder: Path, todo: Sequence[Plan], figures: Sequence[Path], remote: Remote | None) -> None:
@@ -71,9 +71,9 @@ def show(summary: Summary, folder: Path, todo: Sequence[Plan], figures: Sequence
 
 
 def say(console: Console, summary: Summary) -> bool:
-    """The answer: a paragraph for each system, links that are asked too much of, and what to do about an invalid result.
+    """Print the answer: a paragraph for each system, overloaded links, and advice about an invalid result.
 
-    Whether there was anything to say.
+    Returns whether there was anything to print.
     """
     answers = [row.conclusion for row in summary.results if row.conclusion]
     for answer in answers:
@@ -90,7 +90,7 @@ def say(console: Console, summary: Summary) -> bool:
 
 
 def labelled(console: Console, label: str, text: str) -> None:
-    """A line of its own topic; on a narrow terminal the text goes below its label."""
+    """A line with a label; on a narrow terminal the text goes below its label."""
     if console.width >= 2 * LABEL + terminal.PROSE:
         head, indent = f"{INDENT}{label:{LABEL}} ", " " * (len(INDENT) + LABEL + 1)
     else:

@@ -76,7 +76,7 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def _first(chosen: Choice, out: Path) -> Wanted:
-    """The first run with all jobs, under a name of its own; raises `RequestError`."""
+    """The first run with all jobs, under a separate name; raises `RequestError`."""
     from testbed.campaign.driver import Wanted
 
     ((scenario, plans),) = chosen.planned

@@ -52,9 +52,9 @@ class Display:
 class Terminal:
     """Prints what a shell prints, and reads its lines.
 
-    On a terminal, lines are edited and kept (readline), Ctrl-C ends the running command, and a command that prints line
+    On a terminal, lines are edited and kept (readline), and Ctrl-C ends the running command. A command that prints line
     after line under virtual time, as ``ping`` does, prints them no faster than on a real clock. From a pipe, each line is
-    printed behind its prompt, and nothing waits.
+    printed behind its prompt, and there are no delays.
     """
 
     def __init__(self, display: Display) -> None:

@@ -24,7 +24,7 @@ Bar = tuple[str, float, float]
 
 @dataclass(frozen=True)
 class View:
-    """A trace in isolation, every rank with a link of its own, exchanges inside a server taking no time."""
+    """A trace in isolation: every rank has a separate link, and exchanges inside a server take no time."""
 
     trace: Trace
     rate: Rate
@@ -34,7 +34,7 @@ class View:
         return Grouped(self.trace, None, 1)
 
     def _usual(self, one: Exchange) -> bool:
-        """Whether it is of many ranks, and a formula says what each of them sends."""
+        """Whether it has many ranks, and a formula gives the bytes that each of them sends."""
         return len(one.members) > traces.MOST_BY_ROUNDS and self.grouped.algorithm(one) == ALGORITHMS.get(
             one.first.kind
         )
@@ -118,7 +118,7 @@ class View:
                     shown(role.name), shown(op.id), op.kind, shown(op.group or ""), f"{start * 1e3:.3f}", f"{(end - start) * 1e3:.3f}",
                     "" if op.computes else f"{op.size:,}", ", ".join(map(shown, op.after[:3])) + (", …" if len(op.after) > 3 else ""),
                 ])  # fmt: skip
-        skipped = int(len(self.trace.all_roles) == 1)  # the column of its name says nothing
+        skipped = int(len(self.trace.all_roles) == 1)  # the column of its name is constant
         return Sheet(columns[skipped:], [row[skipped:] for row in cells])
 
     def summary(self) -> str:

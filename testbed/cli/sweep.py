@@ -1,11 +1,11 @@
 """``mltcp sweep experiments/*.toml -j 2``: many experiments at once.
 
-What is not there yet is run, in a shuffled order (that only depends on what there is), so that a drift of the machine is
-not taken for an effect. A run is kept if its manifest holds the same plan, files, program and kernel; one that differs is
-replaced only with ``--again`` or ``--renew`` (`testbed.campaign.stored.folders`). A run that fails does not stop the others and is listed
-at the end.
+Missing runs are made in a shuffled order, so that a drift of the machine is not taken for an effect. The order depends only
+on the existing runs. A run is kept if its manifest holds the same plan, files, program and kernel. A run that differs is
+replaced only with ``--again`` or ``--renew`` (`testbed.campaign.stored.folders`). A run that fails does not stop the
+others and is listed at the end.
 
-Experiments of schedules (``kind = "schedules"``) are computed here, whatever is said of where and how often to run.
+Experiments of schedules (``kind = "schedules"``) are computed here, regardless of the flags for backends and repetitions.
 
 Several other machines (``--on ssh:a --on ssh:b``) share the runs, one at a time each.
 """
@@ -136,7 +136,7 @@ def _apart(parsed: argparse.Namespace) -> tuple[list[Asked], list[str]]:
     if privileges.caller() is not None:
         if told := privileges.without_root(lambda: msgspec.json.encode(read())):
             return msgspec.json.decode(told, type=tuple[list[Asked], list[str]])
-        privileges.give_up()  # and hear why it comes to nothing
+        privileges.give_up()  # repeat it as the caller, to raise its error
     return read()
 
 

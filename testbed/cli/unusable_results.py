@@ -9,7 +9,7 @@ from testbed.core.runs.load import LoadError
 
 
 def unusable(error: Exception, what: object) -> None:
-    """Say why results cannot be used: whatever a foreign run directory holds, there is no traceback."""
+    """Report why results cannot be used, without a traceback for any content of a foreign run directory."""
     why = (
         str(error)
         if isinstance(error, LoadError)

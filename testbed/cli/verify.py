@@ -24,7 +24,7 @@ def run(parsed: argparse.Namespace) -> int:
     from testbed.linux import privileges
 
     privileges.give_up()  # it repeats what ran under virtual time
-    # Imported by who is not root any more: compiled loops are kept in a folder of theirs.
+    # Imported after root is given up: compiled loops are kept in the caller's folder.
     from testbed import backends, spec
     from testbed.campaign import verify
     from testbed.cli import dry_run

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from testbed.core.errors import RequestError
 
 SIDE_BY_SIDE = 80  # columns from which a flag and its help share a line
-GUTTER, NARROW_GUTTER = 26, 6  # columns before the help of a flag; below `SIDE_BY_SIDE`
+GUTTER, NARROW_GUTTER = 26, 6  # columns before the help of a flag; the second below `SIDE_BY_SIDE`
 
 
 class Formatter(argparse.HelpFormatter):

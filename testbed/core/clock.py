@@ -71,5 +71,5 @@ class Alarm:
             raise OSError("the timer cannot be set")
 
     def clear(self) -> None:
-        """It has been heard."""
+        """Acknowledge the expiry of the timer."""
         os.read(self.fileno(), 8)

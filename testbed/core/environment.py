@@ -1,8 +1,7 @@
-"""Find the checkout's own Python environment and continue in it.
+"""Find the checkout's Python environment and continue in it.
 
-Runs under any Python from 3.9 on, without a single package: `run.py` and
-``python -m testbed`` may be started by whatever ``python`` is first on the PATH,
-``sudo``'s included.
+Runs under any Python from 3.9 on, without packages. `run.py` and ``python -m testbed`` may be started by the first
+``python`` on the PATH, ``sudo``'s included.
 """
 
 from __future__ import annotations

@@ -5,17 +5,17 @@
     TestbedError            1  the run failed
     ├── LostError           1  the connection to another machine ended too early
     ├── LoadError           1  results cannot be used
-    ├── TransportError      1  a worker's peer is gone, or says what none says
+    ├── TransportError      1  a worker's peer is gone, or sent an invalid message
     ├── RequestError        2  the request was wrong
-    │   ├── UnitError, OptionError, TomlError, FileError            what was typed, a file that was named
-    │   ├── TraceError, JobError, TopologyError, ScheduleError           what it asks for
-    │   ├── UnknownContentError, ContentError     content of no such name, a file that is none
+    │   ├── UnitError, OptionError, TomlError, FileError            the text of an argument, a named file
+    │   ├── TraceError, JobError, TopologyError, ScheduleError           the content of the request
+    │   ├── UnknownContentError, ContentError     unknown content, or an invalid file
     │   ├── TooLargeError         more than its backend takes
-    │   └── VirtualTimeOnlyError  this experiment cannot be had against a real clock
+    │   └── VirtualTimeOnlyError  this experiment needs virtual time
     └── MachineError        3  this machine cannot do it
-        └── UnreachableError   no connection to another machine came about
+        └── UnreachableError   no connection to another machine
 
-Each says what is wrong, and where: who hands it on adds to the latter (`within`) and lets it pass.
+Each states what is wrong, and where. A caller adds to the place (`within`) and passes the error on.
 Code 4 (it ran, but the result is invalid) is no error: it is a verdict. Code 130 is an interrupted command.
 A message is one readable paragraph: what, where, what to do.
 """
@@ -45,7 +45,7 @@ class TestbedError(Exception):
 
 @contextlib.contextmanager
 def within(where: str, joint: str = ": ") -> Iterator[None]:
-    """Errors from inside happened at ``where``: a file, one of its fields. Put in front of where they say themselves."""
+    """Errors from inside happened at ``where``: a file, one of its fields. It precedes the place that they have already."""
     try:
         yield
     except TestbedError as error:
@@ -64,7 +64,7 @@ class RequestError(TestbedError):
 
 
 class VirtualTimeOnlyError(RequestError):
-    """The experiment's file says that there is no form of it for a real clock, and why."""
+    """The experiment's file has no form for a real clock, and gives the reason."""
 
 
 @contextlib.contextmanager
@@ -80,7 +80,7 @@ def within_unless_named(source: str | None) -> Iterator[None]:
 
 
 class MachineError(TestbedError):
-    """What was asked for is fine, but this machine cannot do it; the message says what would."""
+    """The request is valid, but this machine cannot run it. The message states a remedy."""
 
     exit_code = EXIT_MACHINE
 

@@ -1,7 +1,7 @@
 """Folders below one that the user has named (``--out``): made where they are missing, and no link is followed in them.
 
-Under `sudo`, whoever typed the command may put a link where root is about to write. Hence every folder
-is reached by the descriptor of the one above it, and what is made is given to the caller by its own.
+Under `sudo`, the caller may put a link where root is about to write. Hence every folder is reached by the descriptor of its
+parent, and new files are given to the caller by their own descriptors.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def put(path: Path, content: bytes) -> None:
 
 
 def give_to_caller(fd: int) -> None:
-    """Under `sudo`, what this run has made belongs to who typed it."""
+    """Under `sudo`, files that this run has made belong to the caller."""
     user, group = os.environ.get("SUDO_UID"), os.environ.get("SUDO_GID")
     if os.geteuid() == 0 and user is not None and group is not None:
         with contextlib.suppress(OSError):  # a file system without owners
@@ -96,7 +96,7 @@ def _entered(fd: int, name: str, folder: Path) -> int:
 def _made(fd: int, name: str) -> int:
     try:
         os.mkdir(name, dir_fd=fd)
-    except FileExistsError:  # somebody else was faster: it is theirs
+    except FileExistsError:  # another process was faster: the folder keeps its owner
         return os.open(name, WALK, dir_fd=fd)
     made = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
     if os.fstat(made).st_uid == os.geteuid():

@@ -1,9 +1,8 @@
-"""Where in time a job's iterations may begin: on a grid of slots, as CASSINI's time-shifts want it.
+"""The instants at which a job's iterations may begin: a grid of slots, as CASSINI's time-shifts require.
 
-A job that keeps its pace is never touched. One whose iteration would begin more than 5 % of the
-period away from a slot waits for the next one (CASSINI's rule; the 5 % are recalled, not confirmed).
-The communication phase begins a constant span of computing after its iteration, so that
-a slot for the one is a slot for the other.
+A job that keeps its pace is never delayed. An iteration that would begin more than 5 % of the period away from a slot waits
+for the next slot (CASSINI's rule; the 5 % are recalled, not confirmed). The communication phase begins a constant span of
+computing after its iteration. A slot for the one is therefore a slot for the other.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Files that a user names: regular ones, of a stated size at most, or one sentence that says why not."""
+"""Files that a user names: regular ones, of a stated size at most; else one sentence gives the reason."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def opened(path: Path | str) -> BufferedReader:
 def read_bytes(path: Path | str, most_bytes: int) -> bytes:
     """All of ``path``, ``most_bytes`` at most; raises `FileError`.
 
-    It is never read further than its limit, whatever size it tells (one in /proc says 0, one that is written to grows).
+    It is never read beyond its limit, because the reported size may be wrong (0 in /proc, too small for a growing file).
     """
     with opened(path) as file:
         try:

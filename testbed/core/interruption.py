@@ -1,7 +1,7 @@
 """Ctrl-C, a closed terminal, `kill`: each raises KeyboardInterrupt where the command is.
 
-Python loses that where it comes in a destructor or in a library's import that catches everything; whoever waits in a loop
-therefore asks again (`check`).
+Python loses the exception if it is raised in a destructor, or in a library's import that catches everything. A loop that
+waits therefore checks again (`check`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def check() -> None:
 
 @contextlib.contextmanager
 def deferred() -> Iterator[None]:
-    """What asks this process to end is heard once the block is over: what the block starts is known by then, and can be ended."""
+    """Signals that end this process are handled after the block. Processes that the block starts are then known, and can be ended."""
     if threading.current_thread() is not threading.main_thread():  # only that one is ever interrupted
         yield
         return
@@ -59,7 +59,7 @@ def deferred() -> Iterator[None]:
 
 @contextlib.contextmanager
 def keeping(what: str) -> Iterator[None]:
-    """An interruption inside the block keeps ``what``: the last line of the command says so."""
+    """An interruption inside the block keeps ``what``; the last line of the command reports it."""
     global _kept  # noqa: PLW0603
     try:
         yield
@@ -73,8 +73,8 @@ def guarded(command: Callable[[], int]) -> int:
     try:
         return command()
     except KeyboardInterrupt as interrupt:
-        # Where an interruption comes while Python compiles text (a dataclass, say), Python ends itself by SIGINT at its exit, handled
-        # or not, unless it has run another text since.
+        # If an interruption arrives while Python compiles text (for example of a dataclass), Python ends itself by SIGINT at
+        # its exit, even if the interruption was handled. Executing another text prevents this.
         exec("pass")
         what = str(interrupt) or _WORDS[signal.SIGINT]
         print(f"\n{what}{': ' if _kept else ''}{_kept}", file=sys.stderr)

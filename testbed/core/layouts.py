@@ -45,8 +45,8 @@ TCP_INFO = Layout(
         "tcpi_delivered_ce": (196, "I"),
     },
 )
-TCP_INFO_BYTES = 200  # of it, up to what we read last
-# What a module of ours says of a flow's MLTCP, in an attribute of its own.
+TCP_INFO_BYTES = 200  # of it, up to the last field that we read
+# The MLTCP state of a flow, which our modules report in a separate attribute.
 MLTCP_INFO = Layout(
     "struct mltcp_info", "mltcp_diag.h", {"iterations": (0, "I"), "factor": (4, "I"), "ratio": (8, "i")}, 12
 )
@@ -66,7 +66,7 @@ JOB = Layout("struct mltcp_job", "mltcp_reno.bpf.c", {"sent": (0, "Q"), "total_b
 FLOW = Layout(
     "struct mltcp_flow", "mltcp_reno.bpf.c", {"start": (0, "Q"), "total_bytes": (8, "Q"), "iterations": (16, "I")}, 24
 )
-# What a transport of ours keeps of each peer, in memory that it shares with who samples it (testbed/transports/datagram/native).
+# The state that our transports keep of each peer, in memory shared with the sampler (testbed/transports/datagram/native).
 PEER = Layout(
     "struct dg_flow_sample",
     "counters.h",
@@ -126,7 +126,7 @@ RTM_NEWQDISC, RTM_GETQDISC = 36, 38
 TC_H_ROOT = 0xFFFFFFFF
 TCA_STATS2, TCA_STATS_BASIC, TCA_STATS_QUEUE, TCA_STATS_APP = 7, 1, 3, 4
 SOCK_DIAG_BY_FAMILY, INET_DIAG_INFO, INET_DIAG_VEGASINFO = 20, 2, 3
-MLTCP_DIAG_INFO = 0x3E00  # told where any congestion control is asked for its own: INET_DIAG_VEGASINFO
+MLTCP_DIAG_INFO = 0x3E00  # reported on a query for a congestion control's state: INET_DIAG_VEGASINFO
 SO_NETNS_COOKIE = 71
 NETLINK_SOCK_DIAG = 4
 IORING_OFF_SQES, IORING_OP_SEND, IORING_OP_RECV, IORING_ENTER_GETEVENTS = 0x10000000, 26, 27, 1

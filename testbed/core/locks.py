@@ -1,8 +1,8 @@
-"""Locks on experiment folders: one process at a time writes to each, however that process ends.
+"""Locks on experiment folders: one process at a time writes to each, even if processes are killed.
 
-Each has a file of its own in the results folder, ``.lock-`` and a hash of the folder's name, which holds the number of the process.
-The kernel releases a lock (``flock``) with its process. Only the owner can open the file, so that no other user can lock a folder.
-A file that nobody has locked is removed by whoever releases a lock next.
+Each has a lock file in the results folder: ``.lock-`` and a hash of the folder's name. It holds the number of the process.
+The kernel releases a lock (``flock``) with its process. Only the owner can open the file, so that no other user can lock a
+folder. The next process that releases a lock removes unlocked files.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Locks:
             ) from error
 
     def release(self) -> None:
-        """Give up all of them. Files that nobody has locked, and a folder that was made for nothing, are removed."""
+        """Release all of them. Unlocked lock files are removed, and also an empty folder that was made for the lock."""
         for fd in self._held.values():
             fcntl.flock(fd, fcntl.LOCK_UN)  # a child that was forked has the descriptor, too
             os.close(fd)
@@ -83,7 +83,7 @@ class Locks:
 
 
 def _locked(file: str, above: int | None = None, tries: int = 1) -> int:
-    """A descriptor of ``file`` (in the folder behind ``above``) that keeps it locked; raises `BlockingIOError` that says who has it."""
+    """A descriptor of ``file`` (in the folder behind ``above``) that keeps it locked. Raises `BlockingIOError` with the holder."""
     while True:
         fd = os.open(file, _FLAGS, 0o600, dir_fd=above)
         try:
@@ -94,7 +94,7 @@ def _locked(file: str, above: int | None = None, tries: int = 1) -> int:
         except BaseException:
             os.close(fd)
             raise
-        os.close(fd)  # somebody has removed it in between
+        os.close(fd)  # another process has removed it in between
 
 
 def _lock(fd: int, tries: int) -> None:

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class OptionError(RequestError):
-    """No such option, or a value that it does not take; the message says what there is."""
+    """No such option, or a value that it does not take; the message lists the valid ones."""
 
 
 def option(default: T, meaning: str, read: Callable[[str], T], *, alias: str = "") -> T:

@@ -1,4 +1,4 @@
-"""When in an iteration a job wants a link: what flow schedulers are told, wherever a run is made."""
+"""The part of an iteration in which a job needs a link: the input of flow schedulers on every backend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who gets which GPUs and when: what a job asks for, what it is given, and what that comes to in numbers."""
+"""The assignment of GPUs to jobs over time: requests, assignments, and the resulting metrics."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Idle:
     fragment: float  # jobs wait, and each needs more GPUs than are free
     waiting: float  # jobs wait that the free GPUs have room for: the policy has them wait
     contention: float  # held by jobs that others slow down, or that restart
-    no_job: float  # nobody waits
+    no_job: float  # no job waits
 
 
 @dataclass(frozen=True)

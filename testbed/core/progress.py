@@ -1,6 +1,7 @@
-"""How far a long computation is: it counts, and a listener, if there is one, is called now and then.
+"""The progress of a long computation: it counts, and a listener, if there is one, is called from time to time.
 
-A command line listens (`listening`); the computation does not know what it prints. Inside `silent` nothing is printed at all.
+A command line listens (`listening`) and prints. The computation is independent of this output. Inside `silent` nothing is
+printed.
 """
 
 from __future__ import annotations

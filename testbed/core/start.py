@@ -43,7 +43,7 @@ def ended(work: Callable[[], int]) -> int:
 
 
 def _ignore() -> None:
-    """Python restores handlers of its own before the process is over, and would end by a late signal."""
+    """Python restores its default handlers before the process is over, and would end by a late signal."""
     import signal
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -1,4 +1,4 @@
-"""The text form of a system, ``reno:early_close=0.8+cubic,label=mine``: the one place that takes it apart.
+"""The text form of a system, ``reno:early_close=0.8+cubic,label=mine``, and its only parser.
 
 ::
 
@@ -6,11 +6,11 @@
     PART   = NAME [":" OPTION {"," OPTION}]
     OPTION = KEY "=" VALUE
 
-NAME is a registered name or a file (``./mine.py``, ``./tcp_mine.c``), and ends at the first ``:``. VALUE has no comma. Only congestion controls
-take turns, so a ``+`` in the options of anything else belongs to the value: ``mlt:bands=2+drop``. ``label=`` and ``role=`` belong to the
-whole system, whichever part has them. Job schedulers and models of a training are a PART, too.
+NAME is a registered name or a file (``./mine.py``, ``./tcp_mine.c``), and ends at the first ``:``. VALUE has no comma. Only
+congestion controls alternate. A ``+`` in the options of anything else belongs to the value: ``mlt:bands=2+drop``.
+``label=`` and ``role=`` belong to the whole system, in any part. Job schedulers and models of a training are a PART, too.
 
-What the keys and values mean, their kinds say (`testbed.core.options`).
+Each kind defines the meaning of its keys and values (`testbed.core.options`).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class SystemText:
 
 
 def parse(text: str, takes_turns: Callable[[str], bool]) -> SystemText:
-    """Read a whole system; ``takes_turns`` says of a name whether another part may follow its options. Raises `RequestError`."""
+    """Read a whole system. ``takes_turns``: whether another part may follow the options of a name. Raises `RequestError`."""
     pieces: list[str] = []
     for piece in text.split("+"):
         if pieces and ":" in pieces[-1] and not takes_turns(name_of(pieces[-1])):
@@ -76,7 +76,7 @@ def parse(text: str, takes_turns: Callable[[str], bool]) -> SystemText:
 
 
 def name_of(text: str) -> str:
-    """The name of a part, whatever its options are."""
+    """The name of a part, regardless of its options."""
     return text.partition(":")[0]
 
 

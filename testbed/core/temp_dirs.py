@@ -49,16 +49,16 @@ def removed_unless_kept(path: Path, folder: int | None = None) -> Iterator[Calla
     where = path.absolute() if folder is None else Path(f"/proc/self/fd/{folder}", path)
     command = [sys.executable, "-I", "-S", "-c", REMOVER, str(where)]
     kept = () if folder is None else (folder,)
-    # A session of its own: what ends us, from a terminal, does not end it.
+    # A separate session: Ctrl-C in the terminal ends this process, but not the remover.
     with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True, pass_fds=kept) as remover:
         yield lambda: _say(remover)
 
 
 @contextlib.contextmanager
 def scratch(base: Path | None = None) -> Iterator[Path]:
-    """A new folder of this user's alone in ``base`` (``$TMPDIR``), gone at the end even if this process is killed.
+    """A new private folder in ``base`` (``$TMPDIR``), removed at the end even if this process is killed.
 
-    Those whose process and remover were both killed are swept first.
+    Folders whose process and remover were both killed are removed first.
     """
     base = Path(tempfile.gettempdir()) if base is None else base
     prefix = f"mltcp-{os.getuid()}-"
@@ -70,7 +70,7 @@ def scratch(base: Path | None = None) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def locked(folder: Path, above: int | None = None) -> Iterator[int]:
-    """Own ``folder`` (in the one with that descriptor), and have its own; raises `OSError` if somebody else does, or if it is a link."""
+    """Lock ``folder`` (below the descriptor ``above``). Raises `OSError` if another process holds the lock, or if it is a link."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

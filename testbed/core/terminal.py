@@ -38,7 +38,7 @@ def width(usual: int = USUAL) -> int:
 
 
 def console(usual: int = USUAL) -> Console:
-    """For standard output: as wide as `width`, and what is printed stays as it is."""
+    """For standard output: as wide as `width`; printed text is not changed."""
     return Console(width=width(usual), highlight=False, markup=False, soft_wrap=True)
 
 
@@ -57,7 +57,7 @@ def say_error(message: object) -> None:
 
 
 def wrapped(text: str, columns: int, indent: str = "") -> list[str]:
-    """Prose in lines of so many columns, all but the first after ``indent``; a longer word has a line of its own."""
+    """Prose in lines of so many columns, all but the first after ``indent``; a longer word gets a separate line."""
     return textwrap.wrap(text, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False) or [
         ""
     ]
@@ -104,7 +104,7 @@ class Sheet:
     space: int = 2  # columns between two columns
 
     def print(self, to: Console) -> tuple[str, ...]:
-        """Print what fits, and say what is left out; the titles of the columns that are."""
+        """Print the columns that fit, and report the others; returns the titles of those left out."""
         lines, left_out = self.lines(to.width)
         for line in lines:
             to.print(line)

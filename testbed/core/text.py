@@ -1,7 +1,7 @@
-"""Text that others wrote (arguments, files, a guest, a server), as it may be said to a person.
+"""Text from other sources (arguments, files, a guest, a server), made safe for messages to a person.
 
-A terminal obeys control characters, and nobody reads a name of five thousand letters: whatever comes from outside
-passes through here on its way into a message.
+A terminal obeys control characters, and a name of five thousand letters is unreadable. All external text is therefore
+cleaned here before it becomes part of a message.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Collection, Sequence
 from decimal import Decimal
 
 LONGEST = 80  # characters of one name or value
-LONGEST_PARAGRAPH = 4000  # of a whole message
-_WORD = re.compile(rf"[^\s/]{{{LONGEST + 1},}}")  # a path has as many folders as it likes
+LONGEST_PARAGRAPH = 4000  # characters of a whole message
+_WORD = re.compile(rf"[^\s/]{{{LONGEST + 1},}}")  # the number of folders in a path is not limited
 
 
 def plain(text: object) -> str:
@@ -73,7 +73,7 @@ def decimal(value: float, digits: int = 4) -> str:
 
 
 def command(*words: object, root: bool = False) -> str:
-    """A command of the testbed to copy: ``mltcp show resnet50``. As ``root`` it names the program's path, since `sudo` has a PATH of its own."""
+    """A command of the testbed to copy: ``mltcp show resnet50``. For ``root`` it has the program path, as `sudo` changes PATH."""
     program = ["sudo", _program()] if root else ["mltcp"]
     return shlex.join([*program, *map(str, words)])
 
@@ -91,7 +91,7 @@ def is_text(text: str) -> bool:
 
 
 def first_stray(arguments: Sequence[str]) -> str | None:
-    """What is wrong with a command line whose arguments are not all text (`is_text`); None: nothing."""
+    """The problem of a command line whose arguments are not all text (`is_text`); None: there is none."""
     for argument in arguments:
         if not is_text(argument):
             return f"the argument {quoted(argument)} is not text (UTF-8 without NUL)"

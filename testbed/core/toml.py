@@ -12,11 +12,11 @@ MOST_DOTS = 200  # in one line: a key of n parts costs time and memory in n²
 
 
 class TomlError(RequestError):
-    """Text that is not TOML, or that no experiment can mean; the message says why."""
+    """Text that is not TOML, or that no experiment can mean; the message gives the reason."""
 
 
 def loads(text: str) -> dict[str, Any]:
-    """What ``text`` says; raises `TomlError`."""
+    """The content of ``text``; raises `TomlError`."""
     for number, line in enumerate(text.splitlines(), 1):
         if line.count(".") > MOST_DOTS:
             raise TomlError(f"line {number} has {line.count('.')} dots, and no key has more than {MOST_DOTS}")

@@ -1,7 +1,7 @@
 """Quantities as people write them: ``500mbit``, ``64kB``, ``1.5ms``, ``2%``.
 
-A quantity is an ``int`` subclass that carries its unit in its type, so that it is
-parsed once at the edge and never again a bare number:
+A quantity is an ``int`` subclass that carries its unit in its type. It is parsed once at the edge, and never again a plain
+number:
 
 =============  =======================  =============================
 type           unit                     written
@@ -11,7 +11,7 @@ type           unit                     written
 `Duration`     nanosecond               ``340ms``, ``1.5us``, ``2s``
 =============  =======================  =============================
 
-What is more than a number, or relative to something, stays the text that it was (`Written`), read once as well.
+A value that is more than a number, or relative to another value, stays text (`Written`), and is also parsed once.
 
 A number without a unit is refused, and so is ``mbps``: `tc` reads it as megabytes.
 """
@@ -30,7 +30,7 @@ _NUMBER = re.compile(r"\s*([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*(\S*
 
 
 class UnitError(RequestError, ValueError):  # msgspec, too, asks for a ValueError and adds the field
-    """A quantity that cannot be read; the message says what would be accepted."""
+    """A quantity that cannot be read; the message lists accepted forms."""
 
 
 class Quantity(int):
@@ -117,7 +117,7 @@ class Duration(Quantity):
 
 
 class Written(str):
-    """Text as it was written, and what it says, which `read` finds once, when it is made; raises `UnitError`."""
+    """Text in its original form, with its value, which `read` computes once at construction; raises `UnitError`."""
 
     def __new__(cls, text: str) -> Self:
         made = super().__new__(cls, cls.to_canonical(text))
@@ -149,7 +149,7 @@ class Share(Written):
 
 
 def decoded(kind: type, value: Any) -> Any:
-    """msgspec's hook for quantities and whatever is `Written`."""
+    """msgspec's hook for quantities and for `Written`."""
     if issubclass(kind, Quantity):
         if not isinstance(value, str):
             raise ValueError(f"a {kind.noun} needs a unit: write {shown(repr(value))} as text, such as {kind.examples}")

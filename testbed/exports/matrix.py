@@ -9,7 +9,7 @@ from testbed.models import bottleneck
 
 
 def table(run: Run) -> pd.DataFrame:
-    """The matrix, with ``job`` as its first column; raises `LoadError` if the run does not say which flow crosses which link."""
+    """The matrix, with ``job`` as its first column; raises `LoadError` if the run does not record each flow's links."""
     crossed = bottleneck.crossings(run)
     if crossed is None:
         raise LoadError(

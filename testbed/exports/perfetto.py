@@ -37,7 +37,7 @@ _SHARES_S = 0.02  # window of throughput and shares, if an iteration is not shor
 def text(run: Run, jobs: Sequence[JobPlan], rank: int | None = None, beside: Path | None = None) -> str:
     """The file: these jobs with all their ranks (or one), and every link. Raises `RequestError`, `TraceError` or `LoadError`.
 
-    ``beside``: a profile of PyTorch, which is in the file too. Its first ``ProfilerStep`` begins where iteration 0 of the first job does.
+    ``beside``: a profile of PyTorch to include. Its first ``ProfilerStep`` begins where iteration 0 of the first job does.
     """
     every = {job.job: timeline.of_job(run, job, rank) for job in jobs}
     own: list[Event] = []
@@ -85,9 +85,9 @@ def _about(pid: int, what: str, tid: int | None = None, **args: Any) -> Event:
 
 
 def _lanes(slices: Sequence[Slice]) -> list[list[Slice]]:
-    """The slices of a rank in rows in which they nest, and in which none but an iteration has others inside.
+    """The slices of a rank in rows in which they nest, and in which only an iteration contains others.
 
-    Exchanges have rows of their own if one of them overlaps with computing.
+    Exchanges have separate rows if one of them overlaps with computing.
     """
     computing = [one for one in slices if not one.exchanges]
     lanes = _nested(computing)
@@ -136,7 +136,7 @@ def _slice(one: Slice, pid: int, tid: int) -> Event:
 
 
 def _described(one: Slice) -> dict[str, Any]:
-    """What PyTorch's profiler says of a collective, in elements of a byte."""
+    """The arguments that PyTorch's profiler records for a collective, in elements of a byte."""
     size, ranks = one.bytes or 0, max(1, one.group.workers)
     part = -(-size // ranks)
     sent, received = {"all_gather": (part, size), "reduce_scatter": (size, part)}.get(one.kind, (size, size))

@@ -1,8 +1,8 @@
-"""What the ranks of a job did, and when: iterations, computes, exchanges.
+"""The activity of a job's ranks over time: iterations, computes, exchanges.
 
 Iterations and exchanges are measured (``iterations.csv``, ``operations.csv``). Computes are not in these tables. They are
-reconstructed from the plan: a compute starts when the operations that it depends on and the compute before it have ended. It lasts as
-long as the plan and the iteration's noise say, and ends before the first exchange that waits for it starts.
+reconstructed from the plan. A compute starts when the operations that it depends on and the previous compute have ended. Its
+duration follows from the plan and the iteration's noise. It ends before the first exchange that waits for it.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from testbed.traces.process_groups import NO_GROUP, Group
 
 ITERATION, COMPUTE = "iteration", "compute"
 _ONE_GROUP = "dp"  # of a trace whose ranks all communicate with each other
-_PIPELINE = "pipeline"  # the algorithm in which each rank hands on what it receives
-_LAST = "@-1"  # of the name of an operation of the iteration before
+_PIPELINE = "pipeline"  # the algorithm in which each rank forwards the data that it receives
+_LAST = "@-1"  # suffix of an operation's name of the previous iteration
 Span = tuple[float, float]
 
 
@@ -153,7 +153,7 @@ def _after(op: Operation | None) -> tuple[str, ...]:
 
 
 def _exchange(one: Slice, op: Operation | None, job: JobPlan) -> list[Slice]:
-    """With what the plan says of it. What goes one way is a send on one rank and a receive on the other; in a pipeline it is both."""
+    """With its data from the plan. A one-way exchange is a send on one rank and a receive on the other; in a pipeline it is both."""
     if op is None:
         return [one]
     ranks = op.members or tuple(range(len(job.hosts)))

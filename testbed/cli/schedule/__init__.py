@@ -1,4 +1,4 @@
-"""Who gets which GPUs and when: several job schedulers on one list of jobs, compared by SJF-BCO's model."""
+"""The assignment of GPUs to jobs over time: several job schedulers on one list of jobs, compared by SJF-BCO's model."""
 
 from __future__ import annotations
 

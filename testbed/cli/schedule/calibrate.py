@@ -1,7 +1,7 @@
-"""``mltcp calibrate``: what contention costs on a network, for each system, as constants of SJF-BCO's model.
+"""``mltcp calibrate``: the cost of contention on a network, for each system, as constants of SJF-BCO's model.
 
-One to five jobs share the uplinks of the same two to six servers, with less and more communication, at starts drawn at random and with
-periods that differ by up to a tenth. Half of the cells is held out. Runs that are there are not made again.
+One to five jobs share the uplinks of the same two to six servers, with varying amounts of communication. Their starts are
+random, and their periods differ by up to a tenth. Half of the cells is held out. Existing runs are not repeated.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``schedule --emulate``: the same schedules with real traffic under virtual time, predicted beside measured."""
+"""``schedule --emulate``: the same schedules with real traffic under virtual time, predicted next to measured values."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def carry_out(
 
 
 def compared(run: Run, requests: Sequence[Request], predicted: Carried) -> Emulated:
-    """A run beside what the model had said; raises `LoadError` if its jobs hold no GPUs."""
+    """A run next to the model's prediction; raises `LoadError` if its jobs hold no GPUs."""
     table = run.lives
     if table is None:
         raise LoadError(f"{run.path}: its jobs hold no GPUs")

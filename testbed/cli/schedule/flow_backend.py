@@ -98,7 +98,7 @@ def carry_out(
                     intra_bps=model.intra_bps, seed=seed, say=print_error,
                 )  # fmt: skip
                 wall_s = time.perf_counter() - begun
-                # Whoever starts `At` a time arrived then for the flows: measured is from when it was asked for.
+                # A job with a start `At` a time arrives then in the flow simulation. Its completion time counts from its request.
                 ran = flowed.ran(requests)
                 numbers = measure(ran, servers, _alone(flowed, model), cut_s=None if flowed.whole else flowed.lasted_s)
                 found.append(Result(scheduler, control, flowed, ran, numbers, assigned.trials, plan_s, wall_s))

@@ -43,7 +43,7 @@ def table(results: Sequence[Result], title: str) -> list[Sheet]:
 
 
 def beside(results: Sequence[Result]) -> Sheet:
-    """A row for each schedule and system: what the model said, and what came out."""
+    """A row for each schedule and system: the model's prediction, and the measurement."""
     headings = ("makespan\n(s)", "real\n(s)", "off", "completion\nmean (s)", "real\n(s)", "off", "jobs\noff", "verdict")
     rows = []
     for each in results:

@@ -13,7 +13,7 @@ FILE = "repeated.json"
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """What ``--verify-sample`` found in the last sweep that was told to."""
+    """The findings of ``--verify-sample`` in the last sweep that used it."""
 
     of: int  # runs of the sweep
     repeated: int

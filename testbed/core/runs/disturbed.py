@@ -1,7 +1,7 @@
-"""Which iterations the machine itself disturbed, and what the numbers are without them.
+"""The iterations that the machine itself disturbed, and the metrics without them.
 
-``disturbances.csv`` says when a core stood still, or its ksoftirqd waited. What is shorter than `COUNTS_S` cannot be told
-from the network's own work, and is left to the invariants of links, which see every interval that a link lost.
+``disturbances.csv`` records when a core stood still, or its ksoftirqd waited. Disturbances shorter than `COUNTS_S` cannot
+be distinguished from the network's processing. The invariants of links detect these, because they check every interval.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def marked(iterations: pd.DataFrame, disturbances: pd.DataFrame) -> pd.DataFrame
 
 
 def undisturbed(iterations: pd.DataFrame, disturbances: pd.DataFrame) -> Undisturbed:
-    """What a run's iteration times come to without those that were disturbed."""
+    """A run's iteration times without those that were disturbed."""
     times, met = metrics.iteration_times(iterations), marked(iterations, disturbances)
     calm = times.where(~met)
     last = times.apply(lambda job: job.index.isin(job.dropna().tail(metrics.STEADY_ITERATIONS).index))

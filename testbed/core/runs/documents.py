@@ -18,17 +18,16 @@ Document = TypeVar("Document", Manifest, Verdict, Summary, Made)
 
 
 def decode(content: bytes | str, kind: type[Document]) -> Document:
-    """A file's content, of this release's format. What it says besides is left out: whoever adds a field
-    need not ask for a new version.
+    """A file's content, of this release's format. Unknown fields are ignored, so that a new field needs no new version.
 
     Raises `OtherVersionError`, or `ValueError` (`msgspec.ValidationError` is one), `KeyError`, `TypeError` or `AttributeError` for
-    what no release wrote.
+    content that no release wrote.
     """
     return msgspec.convert(check_version(msgspec.json.decode(content)), kind, str_keys=True)
 
 
 def encode(document: Manifest | Verdict | Summary | Told | Recorded | Made | Sample) -> bytes:
-    """As it is written: readable, with a line's end."""
+    """The text of the file: readable, with a newline at its end."""
     return msgspec.json.format(msgspec.json.encode(document, enc_hook=_number), indent=1) + b"\n"
 
 
@@ -42,5 +41,5 @@ def _number(value: object) -> int | float:
 
 
 def read_version(content: bytes) -> object:
-    """The format version that a file names, whatever it is; raises as `decode`."""
+    """The format version that a file names, even an unsupported one; raises as `decode`."""
     return msgspec.json.decode(content)["version"]

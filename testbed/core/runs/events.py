@@ -1,15 +1,15 @@
-"""What a run says while it goes on (one line of JSON each), and what its driver says of it.
+"""Events of a run in progress (one line of JSON each), and those that its driver adds.
 
 ::
 
-    phase       what it is at, in words
+    phase       its current step, in words
     start       its first iteration begins, on the monotonic clock (real time only)
     iteration   a worker has ended one
-    shares      what each job has got of each bottleneck since the last time
+    shares      the bytes of each job over each bottleneck since the last event
     computing   a participant begins, or ends, to compute for real
     prompt      its shell waits for a line
     output      what a command of its shell printed
-    named       the namespaces of its hosts come by the socket of its shell
+    named       the namespaces of its hosts arrive on the socket of its shell
     left        its shell was left before the run had started, or in a pause
     error       why it ends: an exit code and a message
     results     an archive of so many bytes follows

@@ -1,6 +1,6 @@
-"""What a summary states, as data: each statement is a type of its own and holds what it was judged by.
+"""The statements of a summary, as data: each statement is a separate type and holds the values that support it.
 
-`testbed.campaign.findings` says when each holds, `testbed.campaign.findings.answer` puts it into words. Times in seconds.
+`testbed.campaign.findings` decides when each holds, `testbed.campaign.findings.answer` puts it into words. Times in seconds.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class SmallShare(msgspec.Struct, tag_field="finding", tag="small share", frozen=
 
 
 class MostlyHidden(msgspec.Struct, tag_field="finding", tag="mostly hidden", frozen=True):
-    """Most communication takes place beside computing, so that a delay of it rarely delays the next iteration."""
+    """Most communication overlaps with computing, so that a delay of it rarely delays the next iteration."""
 
     phases_s: tuple[float, ...]  # by job
     exposed_s: tuple[float, ...]  # of them, when nothing is computed
@@ -99,7 +99,7 @@ class RandomLoss(msgspec.Struct, tag_field="finding", tag="random loss", frozen=
 
 
 class NoCoordination(msgspec.Struct, tag_field="finding", tag="no coordination", frozen=True):
-    """Neither system knows of iterations, so that neither interleaves jobs by design."""
+    """Neither system has a notion of iterations, so that neither interleaves jobs by design."""
 
     system: str
     against: str

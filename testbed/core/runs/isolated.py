@@ -1,4 +1,4 @@
-"""Which isolated run gives a job's time in isolation: one of its own system, or of another where the system cannot matter."""
+"""The isolated run that gives a job's time in isolation: of its system, or of another where the system cannot matter."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _plain(job: JobPlan, name: str) -> object:
 
 
 def find(plan: Plan, job: JobPlan, lone: Iterable[Found], plan_of: Callable[[Found], Plan]) -> Found | None:
-    """Of isolated runs the one for ``job``: of its own system first, and of its own seed, else of the lowest; None if none serves."""
+    """Of isolated runs the one for ``job``: of its system first, and of its seed, else of the lowest; None if none is suitable."""
 
     def order(run: Found) -> tuple[bool, bool, bool, int]:
         own = plan_of(run)

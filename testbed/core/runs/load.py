@@ -282,7 +282,7 @@ class _Planned(msgspec.Struct):
 
 
 def _belongs_to(experiment: str, folder: Path) -> bool:
-    """Whether runs there say that they are of ``experiment``: else the folder is an experiment folder in another results folder."""
+    """Whether runs there are of ``experiment``. Otherwise the folder is an experiment folder in another results folder."""
     for path in folder.glob("*/[0-9]*/manifest.json"):
         try:
             return msgspec.json.decode(content(path), type=_Planned).plan.experiment == experiment
@@ -297,7 +297,7 @@ def by_number(path: Path) -> tuple[str, int, str]:
 
 
 def in_order(folder: Path, runs: list[Run]) -> list[Run]:
-    """Runs by system: as these were named (the experiment's summary knows), else baselines first, by name."""
+    """Runs by system, in the order of the experiment's summary; without a summary baselines first, by name."""
     systems = [label for _, label in sorted({(run.role == "treatment", run.system) for run in runs})]
     named: list[str] = []
     for told in (folder, folder.parent):  # above, where job schedulers are compared
@@ -314,7 +314,7 @@ def check(run: Run) -> None:
     if are_whole(run.path, run.manifest):
         return
     for name in TABLES:
-        _table(run.path / name)  # which says where, if that can be told
+        _table(run.path / name)  # raises an error with the position, if it can be determined
     raise LoadError(f"{run.path}: its tables are not what its manifest tells (SHA-256); run it again")
 
 
@@ -397,7 +397,7 @@ def _read(path: Path, kind: type[Document]) -> Document:
 
 
 def _table(path: Path) -> pd.DataFrame:
-    """Its content; `LoadError` says file, line and column if there is something in it that no run writes."""
+    """Its content. Raises `LoadError` with file, line and column for content that no run writes."""
     import pandas as pd  # noqa: PLC0415
 
     from testbed.core.runs import table_errors  # noqa: PLC0415

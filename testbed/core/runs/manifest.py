@@ -1,4 +1,4 @@
-"""What a run's ``manifest.json`` says: what was planned, what the kernel held, what was measured, and what made it."""
+"""The content of a run's ``manifest.json``: the plan, the kernel's values, the measurements, and the run's provenance."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Period(msgspec.Struct, frozen=True):
 
 
 class Datagrams(msgspec.Struct, frozen=True):
-    """What a worker whose transport sends datagrams of its own sent and received in all, its sockets together."""
+    """Totals of a worker whose transport uses UDP: datagrams sent and received, over all of its sockets."""
 
     job: int
     worker: int
@@ -102,7 +102,7 @@ class Datagrams(msgspec.Struct, frozen=True):
 
 
 class Measured(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What was measured of the network beside its jobs."""
+    """Measurements of the network, in addition to those of its jobs."""
 
     build_network_s: float
     capacity_bps: float | None  # of the unshaped path; None: of this experiment it was not measured
@@ -217,7 +217,7 @@ class Provenance(msgspec.Struct, frozen=True):
 
 
 class Manifest(Told, frozen=True, kw_only=True, omit_defaults=True):
-    """All that is known of a run beside its tables; `Provenance` and what it was told, side by side."""
+    """All metadata of a run, in addition to its tables: the fields of `Provenance` and of `Told` at one level."""
 
     testbed: str
     backend: str
@@ -245,6 +245,6 @@ class Manifest(Told, frozen=True, kw_only=True, omit_defaults=True):
 
     @classmethod
     def assemble(cls, told: Told, made: Provenance, digest: str, disturbances: Recorded | None) -> Manifest:
-        """Of a run, before anybody has judged it."""
+        """Of a run that has not been judged yet."""
         fields = {**msgspec.structs.asdict(told), **msgspec.structs.asdict(made)}
         return cls(**fields, digest=digest, scheduler=told.plan.scheduler, disturbances=disturbances)

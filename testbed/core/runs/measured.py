@@ -1,4 +1,4 @@
-"""Metrics of runs, for figures: what `testbed.core.runs.metrics` says of their tables, and of those of their jobs alone."""
+"""Metrics of runs, for figures: `testbed.core.runs.metrics` of their tables, and of those of their isolated runs."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ from math import ceil
 import numpy as np
 import pandas as pd
 
-INTERLEAVED_WITHIN = 0.05  # of the iteration time alone
-INTERLEAVED_FEWEST = 5  # iterations in a row, up to the end of the run
+INTERLEAVED_WITHIN = 0.05  # of the iteration time in isolation
+INTERLEAVED_FEWEST = 5  # consecutive iterations, up to the end of the run
 INTERLEAVED_SHARE = 0.2  # of the run, at least
 STEADY_ITERATIONS = 10
 
@@ -60,9 +60,9 @@ def interleaved_at(times: pd.DataFrame, isolated_s: pd.Series[float] | float) ->
 
 
 def mltcp_active_from(iterations: pd.DataFrame, flows: pd.DataFrame, jobs: Sequence[int] | None = None) -> int | None:
-    """The first iteration in which the F of all ``jobs`` is in force (their flows report a bytes_ratio).
+    """The first iteration with MLTCP active in all ``jobs`` (their flows report a bytes_ratio).
 
-    ``jobs``: those that run MLTCP; None: all. Of other jobs F says nothing.
+    ``jobs``: those that run MLTCP; None: all. F has no meaning for other jobs.
     """
     known = flows.dropna(subset="mltcp_r")
     first = []
@@ -82,7 +82,7 @@ def mltcp_active_from(iterations: pd.DataFrame, flows: pd.DataFrame, jobs: Seque
 
 
 def carried(flows: pd.DataFrame) -> np.ndarray:
-    """Payload bytes acknowledged per job in the second quarter of a run: everybody sends, nobody is new."""
+    """Payload bytes acknowledged per job in the second quarter of a run, where all jobs send and none has just started."""
     end = flows["t_s"].max()
     middle = flows[(flows["t_s"] > end / 4) & (flows["t_s"] < end / 2)]
     by_flow = middle.groupby(["job", "worker", "flow"])["bytes_acked"]
@@ -90,7 +90,7 @@ def carried(flows: pd.DataFrame) -> np.ndarray:
 
 
 def delivered(messages: pd.DataFrame | None) -> float | None:
-    """Share of the gradients' bytes that arrived, of ``messages.csv``; None: nothing may be lost, so nobody counts."""
+    """Share of the gradients' bytes that arrived, of ``messages.csv``; None: the transport is lossless, so nothing is counted."""
     if messages is None:
         return None
     gradients = messages[(messages["side"] == "receive") & (messages["stage"] == "gradient")]

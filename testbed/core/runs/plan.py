@@ -23,9 +23,9 @@ Clock = Literal["real", "virtual", "model"]  # of the backend of a run
 class Traits(msgspec.Struct, frozen=True, omit_defaults=True):
     """What matters elsewhere of how a congestion control works."""
 
-    needs_marks: bool = False  # it lives on marks: without ECN it is nothing
+    needs_marks: bool = False  # it reacts to ECN marks, and is useless without ECN
     frame_by_frame: bool = False  # hosts hand frames to the link one by one, as an adapter does that paces
-    paced: bool = False  # it sends at a rate of its own, with which queues come and go
+    paced: bool = False  # it paces itself, so that queues fill and drain between samples
     learns: bool = False  # bytes and end of an iteration
     may_leave_idle: bool = False  # a link, at times: it goes by delay, or by a rate that it measures
     state: str | None = None  # the eBPF map that holds what a flow has learned
@@ -42,7 +42,7 @@ class CongestionControl(msgspec.Struct, frozen=True):
     spec: str
     name: str
     constants: dict[str, int]
-    source: str | None = None  # of one's own: the path of its file
+    source: str | None = None  # the path of a custom algorithm's file
     role: Role = "baseline"
     base: str | None = None  # what it changes
     traits: Traits = Traits()
@@ -55,7 +55,7 @@ class CongestionControl(msgspec.Struct, frozen=True):
 
     @property
     def folder(self) -> str:
-        """Where files of one's own lie that go with a run to another machine."""
+        """The folder for its custom files that go with a run to another machine."""
         return _folder(self.name, self.spec, exact=":" not in self.spec)
 
 
@@ -65,11 +65,11 @@ class System(msgspec.Struct, frozen=True):
     label: str  # of tables and figures: ``label=``, else as typed
     name: str  # as typed, without options
     role: Role
-    congestion: tuple[CongestionControl, ...] = ()  # empty: the transport or the flow scheduler says
+    congestion: tuple[CongestionControl, ...] = ()  # empty: the transport or the flow scheduler decides
     transport: str = TCP  # as typed
     flow_scheduler: str | None = None  # as typed
-    knows: str = ""  # what that one must know beforehand, in a few words
-    central: bool = False  # it decides for all jobs from what it knows of them
+    knows: str = ""  # the input that it needs beforehand, in a few words
+    central: bool = False  # it decides for all jobs, from their descriptions
     labelled: str | None = None  # as typed, where ``label=`` names it
 
     @property
@@ -84,8 +84,10 @@ class System(msgspec.Struct, frozen=True):
 
 
 class EcnThreshold(msgspec.Struct, frozen=True):
-    """RED on the queue as it is at this instant: marks from ``min_bytes`` with a probability that
-    grows to ``probability`` at ``max_bytes``, and every packet from there on (equal: a step, as for DCTCP)."""
+    """RED on the instantaneous queue: marks from ``min_bytes`` on with a probability that grows to ``probability``.
+
+    From ``max_bytes`` on it marks every packet. Equal thresholds make a step, as for DCTCP.
+    """
 
     min_bytes: int
     max_bytes: int
@@ -93,7 +95,7 @@ class EcnThreshold(msgspec.Struct, frozen=True):
 
 
 class QueueDiscipline(msgspec.Struct, frozen=True):
-    """A queue of a bottleneck (`testbed.queues`), by name or file, with what the kernel is told of it, in its units."""
+    """A queue of a bottleneck (`testbed.queues`), by name or file, with the kernel's parameters, in the kernel's units."""
 
     typed: str
     name: str
@@ -122,7 +124,7 @@ class Link(msgspec.Struct, frozen=True):
     acks_first: bool
     ecn_threshold: EcnThreshold | None = None
     bands: int = 1  # of data, in strict priority
-    control: bool = False  # a band above these: pure ACKs, and what its class selector says
+    control: bool = False  # a priority queue above these: pure ACKs, and packets with its DSCP
     selective: tuple[
         EcnThreshold, ...
     ] = ()  # of each band, highest first: from there on what cannot be marked is dropped
@@ -179,7 +181,7 @@ class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
     id: str
     kind: str
     after: tuple[str, ...]
-    ranks: tuple[int, ...] | None = None  # whom it concerns; None: all
+    ranks: tuple[int, ...] | None = None  # the ranks that take part; None: all
     duration_ns: int | None = None  # of a compute
     bytes: int | None = None  # of a collective
     algorithm: str = ""  # of a collective
@@ -189,9 +191,7 @@ class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
     ] = ()  # of its packets: the share that matters, or magnitudes (`testbed.transports.datagram.tags`)
 
     # Of a trace whose ranks differ, or have several groups:
-    members: tuple[int, ...] | None = (
-        None  # who takes part, in the group's order; of a message: who sends, who receives
-    )
+    members: tuple[int, ...] | None = None  # participating ranks, in the group's order; of a message: sender, receiver
     exchange: int = 0  # its number, the same on all members
     group: int = 0  # whose connections it takes (`JobPlan.groups`)
     rows: tuple[tuple[int, ...], ...] = ()  # bytes of uneven parts (`testbed.replay.uneven`)
@@ -203,7 +203,7 @@ class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Connections(msgspec.Struct, frozen=True):
-    """What a process group communicates over, by connections of its own."""
+    """The connections of a process group, which no other group uses."""
 
     name: str
     flows: tuple[tuple[int, int], ...]
@@ -229,7 +229,7 @@ class JobPlan(msgspec.Struct, frozen=True):
     offset_ns: int
     noise: str
     seed: str
-    ideal_s: float | None  # None: a real program, whose iteration nobody can compute
+    ideal_s: float | None  # None: a real program, whose iteration time cannot be computed
     bytes_per_worker: tuple[int, ...]  # payload each rank sends in one iteration; empty if unknown
     iterations: int  # that count
     channels: int = 1
@@ -238,7 +238,7 @@ class JobPlan(msgspec.Struct, frozen=True):
         None  # bytes of a worker on their way at a time, by priority; None: one exchange after the other
     )
     partition: int | None = None  # bytes of a message there, at most
-    program: tuple[str, ...] | None = None  # a real program in place of a replay
+    program: tuple[str, ...] | None = None  # a real program instead of a replay
     like: int = 0  # the first job that is the same in everything but its start and noise
     grid: Grid | None = None  # where its iterations may begin; None: anywhere
     bands: tuple[int, ...] = ()  # bytes left of an iteration (in a window: of a tensor) at which packets move up a band
@@ -250,7 +250,7 @@ class JobPlan(msgspec.Struct, frozen=True):
         None  # its ideal on the fewest servers with room for its GPUs; None: it holds none, or older
     )
     trains: str | None = (
-        None  # the model whose gradients and parameters it exchanges, as typed; None: bytes that nobody looks at
+        None  # the model whose gradients and parameters it exchanges, as typed; None: bytes without meaning
     )
 
     groups: tuple[Connections, ...] = ()  # empty: all ranks do the same, in one group
@@ -262,7 +262,7 @@ class JobPlan(msgspec.Struct, frozen=True):
 
     @property
     def routers_spray(self) -> bool:
-        """Whether routers send its packets over all equal paths in turn, whatever connection they are of."""
+        """Whether routers send its packets over all equal-cost paths in turn, regardless of the connection."""
         return builtin_transport.routers_spray(self.transport)
 
     @property
@@ -325,9 +325,9 @@ class Background(msgspec.Struct, frozen=True, omit_defaults=True):
     fan_in: bool = False  # all flows of a burst go to the first target
     sizes: tuple[float, ...] = (1.0,)  # CDF of flow sizes: bytes, and the share of flows up to them
     shares: tuple[float, ...] = (1.0,)
-    response_bytes: int | None = None  # what the target answers; None: it reads only
-    priority: str = "0"  # class selector, or by-size
-    program: tuple[str, ...] = ()  # in place of flows: its words
+    response_bytes: int | None = None  # of the target's answer; None: it only reads
+    priority: str = "0"  # DSCP, or by-size
+    program: tuple[str, ...] = ()  # instead of flows: its arguments
     server: tuple[str, ...] = ()  # what runs on the target before it
 
 
@@ -340,8 +340,8 @@ class Plan(msgspec.Struct, frozen=True):
     seed: int
     topology: str
     topology_args: tuple[int, ...]
-    link: Link  # what the spec says of every bottleneck
-    bottlenecks: dict[str, Link]  # what holds for each direction: "s1-s2"
+    link: Link  # the spec's settings for every bottleneck
+    bottlenecks: dict[str, Link]  # the settings of each direction: "s1-s2"
     wires: dict[str, Wire]  # directions with delay, loss or corruption
     base_rtt_s: float  # of two small packets, idle, between the first job's first and last host
     jobs: tuple[JobPlan, ...]
@@ -351,11 +351,11 @@ class Plan(msgspec.Struct, frozen=True):
     measure_capacity: bool = False
     assumptions: tuple[str, ...] = ()  # of the trace: what in it is not measured
     events: tuple[LinkEvent, ...] = ()
-    notes: tuple[str, ...] = ()  # what a reader of the result must know of how traces are replayed
-    needed_bps: int = 0  # what crosses the bottlenecks while every job communicates
-    in_a_row: int = 1  # most bottlenecks that a flow crosses one after the other
+    notes: tuple[str, ...] = ()  # remarks on the replay of traces, for readers of the result
+    needed_bps: int = 0  # load of the bottlenecks while every job communicates
+    in_a_row: int = 1  # the maximum number of consecutive bottlenecks of a flow
     multipath: bool = False  # routers choose among equal paths (testbed.linux.paths)
-    paths: int = 1  # addresses of each host, each of which is a path of its own (testbed.networks.spraying)
+    paths: int = 1  # addresses of each host, each of which has a separate path (testbed.networks.spraying)
     paths_hashed: bool = False  # or is hashed over all of them
     sender: Sender = Sender()
     nics: tuple[str, ...] = ()  # the directions that leave a host by an interface of `sender`'s rate
@@ -367,13 +367,13 @@ class Plan(msgspec.Struct, frozen=True):
         False  # with other job schedulers: its results lie in a folder of its scheduler, inside the experiment folder
     )
     servers: dict[str, int] = {}  # GPUs of each, where jobs hold some; empty: none do, or older
-    nics_per_server: int = 1  # each is a host of the topology, with a link of its own
+    nics_per_server: int = 1  # each is a host of the topology, with a separate link
     capture: Capture | None = None
     background: tuple[Background, ...] = ()
 
     @property
     def registered(self) -> list[CongestionControl]:
-        """What the kernel is told of: the congestion controls of jobs and of background traffic, each once."""
+        """The congestion controls to register in the kernel: those of jobs and of background traffic, each once."""
         return list({cc.spec: cc for cc in (*self.ccs, *(one.cc for one in self.background))}.values())
 
     @property

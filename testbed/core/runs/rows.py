@@ -80,7 +80,7 @@ class Band(msgspec.Struct, frozen=True):
 
 
 class FlowSample(msgspec.Struct, frozen=True):
-    """``flows.csv``: a flow's sending socket, and what MLTCP knows of it (None: another congestion control, or unknown)."""
+    """``flows.csv``: a flow's sending socket, and its MLTCP state (None: another congestion control, or unknown)."""
 
     t_s: float
     job: int
@@ -184,7 +184,7 @@ def columns(kind: type[Row]) -> tuple[str, ...]:
 
 
 def text(kind: type[Row], rows: Iterable[Row], decimals: int) -> str:
-    """A table as it is written: times with so many ``decimals``."""
+    """The CSV text of a table: times with so many ``decimals``."""
     buffer = io.StringIO()
     _write(buffer, kind, rows, decimals)
     return buffer.getvalue()

@@ -1,7 +1,7 @@
 """Run directories: complete or absent.
 
-A run's files arrive as an archive, are written beside their destination and renamed into
-place (`testbed.core.temp_dirs`: killed in between, nothing of them stays).
+A run's files arrive as an archive, are written next to their destination, and are renamed into place. If the writer is
+killed in between, no file remains (`testbed.core.temp_dirs`).
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def pack(files: Mapping[str, bytes], archive: bytes = b"") -> bytes:
 
 
 def unpack(archive: bytes) -> dict[str, bytes]:
-    """The files of a tar archive: plain ones only, none in a folder, whatever the archive says.
+    """The files of a tar archive: only plain files, and none in a folder.
 
-    It comes from another machine, or from a guest: raises `TestbedError` for anything that no run hands over.
+    It may come from another machine, or from a damaged guest. Raises `TestbedError` for any entry that no run produces.
     """
     files: dict[str, bytes] = {}
     try:
@@ -139,7 +139,7 @@ def sweep(folder: Path) -> None:
 
 
 def _aside(name: str) -> str:
-    """A name that nobody can have foreseen."""
+    """A name that other users cannot predict."""
     return f".{name[:64]}{PARTIAL}{secrets.token_hex(8)}"
 
 

@@ -37,8 +37,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     load: float | None = None  # share of the GPUs that Poisson arrivals ask for; without it all are there at first
     gpus: int | None = None  # of each server; without it drawn from 4, 8, 16 and 32
     options: str = ""  # ``option=value,…``, for every scheduler that has them
-    largest: int | None = None  # few jobs: how many GPUs the largest one asks for
-    seconds: tuple[float, ...] = ()  # few jobs: those of one GPU that take so long, in place of drawn ones
+    largest: int | None = None  # few jobs: the number of GPUs of the largest one
+    seconds: tuple[float, ...] = ()  # few jobs: jobs of one GPU with these run times, instead of random ones
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,4 +1,4 @@
-"""A shell inside a run: when it opens, and what is said between it and the terminal.
+"""A shell inside a run: when it opens, and the messages between it and the terminal.
 
 The shell asks with the events `Prompt` and `Output`; each question has a number, and the answer to it is an `Answer` as JSON.
 """
@@ -14,7 +14,7 @@ class ShellRequest(msgspec.Struct, frozen=True):
     folder: str  # the current folder of its commands
     at_start: bool = True  # before the first iteration; the run waits for ``run``
     pause_ns: int | None = None  # so long after the start; virtual time only
-    script: str | None = None  # a Mininet script that is executed in place of a shell
+    script: str | None = None  # a Mininet script that replaces the shell
 
 
 class Answer(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""What an experiment's ``summary.json`` says: each system in numbers, and what the comparison says. Times in seconds."""
+"""The content of an experiment's ``summary.json``: each system in numbers, and the result of the comparison. Times in seconds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
     system: str  # what was compared, as typed
     congestion: str = ""  # its congestion control
     learns: bool  # it runs MLTCP
-    windowed: bool = True  # by a congestion window; False: it sends at a rate of its own
+    windowed: bool = True  # by a congestion window; False: it paces by a rate
     workers: int
     iterations: int = 0  # that count, of the first seed; 0: an older testbed did not record them
     mean_s: float

@@ -26,12 +26,12 @@ class Columns:
     key: tuple[str, ...] = ()  # what no two rows have in common
 
     def say(self, name: str) -> bool:
-        """Whether they say how the cells of a column look."""
+        """Whether they define the format of a column's cells."""
         return name in self.numbers or name in self.words
 
 
 def _columns(kind: type[Row], key: tuple[str, ...] = ()) -> Columns:
-    """As the rows of a table say."""
+    """From the row type of a table."""
     found = inspect.type_info(kind)
     assert isinstance(found, inspect.StructType)
     kinds = {field.name: _alternatives(field.type) for field in found.fields}

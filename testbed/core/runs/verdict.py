@@ -1,4 +1,4 @@
-"""What a run's ``verdict.json`` says: whether it can be trusted, and why."""
+"""The content of a run's ``verdict.json``: whether its results are valid, and why."""
 
 from __future__ import annotations
 
