@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What differs between the kernels the modules are built for (6.1 to 7.x).
- * Kbuild looks into their headers and defines the HAVE_... below: a version
- * number would not tell what a distribution has backported.
+ * Differences between the kernels the modules are built for (6.1 to 7.x).
+ * Kbuild searches their headers and defines the HAVE_... below, because a
+ * version number does not show what a distribution has backported.
  */
 #ifndef MLTCP_COMPAT_H
 #define MLTCP_COMPAT_H
@@ -11,8 +11,8 @@
 #include <net/tcp.h>
 
 /*
- * CA_EVENT_TX_START comes with every other event, or only through an operation
- * of its own, which CA_OP_TX_START() sets where there is one.
+ * CA_EVENT_TX_START arrives with every other event, or only through a separate
+ * operation, which CA_OP_TX_START() sets where there is one.
  */
 #ifdef HAVE_CWND_EVENT_TX_START
 #define CA_OP_TX_START(f)	.cwnd_event_tx_start = (f),
@@ -44,7 +44,7 @@ static inline u8 ca_state(const struct sock *sk)
 	return inet_csk(sk)->icsk_ca_state;
 }
 
-/* An ACK of its own, for what had come up to @rcv_nxt. */
+/* A separate ACK, for the data received up to @rcv_nxt. */
 static inline void ca_send_ack(struct sock *sk, u32 rcv_nxt)
 {
 #ifdef HAVE_SEND_ACK_FLAGS

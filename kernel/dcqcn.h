@@ -6,14 +6,14 @@
  * by timer and by byte counter), F, K, R_AI, R_HAI, g.
  *
  * Compiled unchanged into modules, eBPF programs and a user-space test, like
- * mltcp.h. Time comes from the caller, in us; timers are caught up with at each
- * call, which a flow that sends makes every few microseconds.
+ * mltcp.h. Time is passed by the caller, in us. Each call processes the timers
+ * that have expired; a flow that sends makes a call every few microseconds.
  *
- * Beyond the paper: a flow that has come back to the line rate needs no rate
- * limiter, and its next CNP finds alpha = 1 as its first one did (QCN's release
- * of the rate limiter; initial_alpha_value of the adapters); alpha would else
- * be zero after every pause of the application. The paper leaves the size of
- * hyper increase open: here R_HAI for each event, 10 R_AI as in QCN.
+ * Beyond the paper: a flow that is back at the line rate needs no rate limiter.
+ * Its next CNP finds alpha = 1, as its first one did (QCN's release of the rate
+ * limiter; initial_alpha_value of the adapters). Otherwise alpha would be zero
+ * after every pause of the application. The paper does not give the size of
+ * hyper increase: here R_HAI for each event, 10 R_AI as in QCN.
  */
 #ifndef MLTCP_DCQCN_H
 #define MLTCP_DCQCN_H

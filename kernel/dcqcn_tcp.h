@@ -25,9 +25,9 @@ struct dcqcn_flow {
 };
 
 /*
- * Line rates count whole frames, TCP paces what is in them; and 1/256 less, or
- * a queue once made by a flow alone at the line rate would never drain (an
- * adapter cannot send faster than its link, TCP bunches packets now and then).
+ * Line rates count whole frames, but TCP paces their payload. The rate is also
+ * 1/256 lower: TCP sometimes sends bursts, which an adapter cannot. At the full
+ * line rate, a queue made by a single flow would never drain.
  */
 static inline void dcqcn_apply(struct sock *sk, const struct dcqcn *d)
 {

@@ -2,8 +2,8 @@
 /*
  * DCTCP as in Linux 6.12 (net/ipv4/tcp_dctcp.c, by Daniel Borkmann, Florian
  * Westphal and Glenn Judd; RFC 8257), without PLB, for modules and for eBPF.
- * Whoever includes it provides the kernel's names, ca_state(),
- * ca_send_ack() and ca_ecn_negotiated().
+ * The including file provides the kernel's names, ca_state(), ca_send_ack()
+ * and ca_ecn_negotiated().
  */
 #ifndef MLTCP_DCTCP_H
 #define MLTCP_DCTCP_H
@@ -44,8 +44,8 @@ static inline void ce_state_update(struct sock *sk, struct ce_state *ce,
 
 	if (ce->marked != marked) {
 		/*
-		 * An ACK that was delayed still speaks of the state before;
-		 * the new one is told at once.
+		 * A delayed ACK still reports the previous state;
+		 * the new one is reported at once.
 		 */
 		if (icsk->icsk_ack.pending & ICSK_ACK_TIMER) {
 			ce_state_echo(sk, ce->marked);
@@ -118,7 +118,7 @@ static inline void dctcp_update_alpha(struct sock *sk, struct dctcp *ca)
 		delivered_ce /= max(1U, delivered);
 		alpha = min(alpha + delivered_ce, DCTCP_MAX_ALPHA);
 	}
-	/* May be read at any time by whoever observes. */
+	/* Observers may read it at any time. */
 	WRITE_ONCE(ca->alpha, alpha);
 	dctcp_reset(tp, ca);
 }

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * MLTCP: scale additive increase by how much of the training iteration of a
- * flow is already ACKed (arXiv 2402.09589).
+ * MLTCP: scale additive increase by the share of the training iteration of a
+ * flow that is already ACKed (arXiv 2402.09589).
  *
  *	F(r) = slope * r + intercept,	r = bytes ACKed / bytes of an iteration
  *
  * (or another of the paper's candidate curves between the same two ends).
  *
  * This header is the whole algorithm. It is compiled unchanged into kernel
- * modules, into eBPF programs and into a user-space test; whoever includes it
+ * modules, into eBPF programs and into a user-space test. The including file
  * provides u8 ... u64, s8 ... s64, bool and div64_u64(). All fractions are in units of 1/1024.
  *
  * A congestion control becomes its MLTCP form with two calls: mltcp_tx_start()
  * from the CA_EVENT_TX_START event, and mltcp_scale() around the number of
- * ACKed segments it hands to its additive increase. Nothing is done per ACK
+ * ACKed segments it passes to its additive increase. Nothing is done per ACK
  * besides that scaling.
  *
  * Where an iteration ends. The paper and the author's ns-3 code look at the gap
@@ -21,19 +21,19 @@
  * Here a gap is the time from the last delivery until the next first
  * transmission with nothing outstanding: the application had nothing to send.
  * A gap of at least gap_factor times the longest recent gap is the boundary of
- * an iteration; shorter ones (between the buckets of one all-reduce, say) are
- * pauses within it. A gap beside which all earlier ones are pauses makes the
- * flow learn anew; but a flow that knows its iteration believes it only when it
- * comes again soon, since it may be a checkpoint.
+ * an iteration. Shorter ones (for example between the buckets of one all-reduce)
+ * are pauses within it. A gap so long that all earlier ones are pauses makes the
+ * flow learn anew. A flow that knows its iteration does so only if the gap
+ * repeats soon, because a single one may be a checkpoint.
  *
- * total_bytes is the largest recent count between two boundaries; the first,
- * perhaps partial interval is not learned from, or only until the next. Until
+ * total_bytes is the largest recent count between two boundaries. The first
+ * interval may be partial. It is not learned from, or only until the next. Until
  * then, and whenever twice of what it learned is ACKed, F = 1: exactly the
  * base algorithm.
  *
  * No ACK costs a division: the reciprocal of total_bytes is computed where
- * total_bytes changes. (But for the two reciprocal curves, by which F divides,
- * and for a ratio that sockets share in eBPF.)
+ * total_bytes changes. (Exceptions: the two reciprocal curves, by which F
+ * divides, and a ratio that sockets share in eBPF.)
  */
 #ifndef MLTCP_H
 #define MLTCP_H
@@ -95,7 +95,7 @@ enum mltcp_restart {
 
 #define MLTCP_WINDOW	10	/* segments of an initial window */
 
-/* Reno's and CUBIC's of the paper as recalled; others say so before. */
+/* The paper's values for Reno and CUBIC, as recalled; other bases define theirs before. */
 #ifndef MLTCP_SLOPE
 #define MLTCP_SLOPE	1792
 #define MLTCP_INTERCEPT	256
@@ -125,7 +125,7 @@ enum mltcp_restart {
 	  "whether TCP_NOTSENT_LOWAT of a socket is its total_bytes")	\
 	MLTCP_WINDOW_PARAMETERS(P)
 
-/* A base that has a rate in place of a window says before that it has none. */
+/* A base with a rate instead of a window defines before that it has none. */
 #ifndef MLTCP_WINDOW_PARAMETERS
 #define MLTCP_WINDOW_PARAMETERS(P)					\
 	P(mltcp, restart, uint, 0, 0, 3,				\
@@ -250,7 +250,7 @@ static inline void mltcp_init(struct mltcp *m, const struct mltcp_params *p)
 	m->provisional = 0;
 }
 
-/* F is 1 whatever r: nothing here may differ from the base. */
+/* F is 1 for every r: nothing here may differ from the base. */
 static inline bool mltcp_neutral(const struct mltcp_params *p)
 {
 	return !p->slope && p->intercept == MLTCP_ONE;
@@ -426,10 +426,10 @@ static inline void mltcp_restart(struct mltcp *m, u64 given, u64 bytes_acked,
 }
 
 /*
- * The bytes of an iteration, if they need not be learned: the parameter, or
- * where another asks for it what the application has said of this socket with
- * TCP_NOTSENT_LOWAT. (More than an iteration's bytes never wait to be sent, so
- * that as a limit on them it has no effect, and any application may set it.)
+ * The bytes of an iteration, if they need not be learned: the parameter, or, if
+ * another parameter enables it, the value that the application set for this
+ * socket with TCP_NOTSENT_LOWAT. (More than an iteration's bytes never wait to
+ * be sent. As a limit this value has no effect, and any application may set it.)
  */
 static inline u64 mltcp_given(const struct mltcp_params *p, u32 notsent_lowat)
 {
@@ -489,7 +489,7 @@ static inline bool mltcp_tx_start(struct mltcp *m, const struct mltcp_params *p,
 		m->gap_us = gap_us;	/* as before, after many pauses */
 	}
 	if (m->gap_us < ((u64)gap_us * p->gap_factor) >> 10) {
-		/* Beside this gap all earlier ones were pauses. */
+		/* Compared to this gap all earlier ones were pauses. */
 		if (m->iterations > MLTCP_KNOWN && !m->rare) {
 			m->rare = MLTCP_SOON;
 			return true;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What a module says of a flow: an attribute of its own in sock_diag, and
+ * A module's report on a flow: a separate attribute in sock_diag, and
  * TCP_CC_INFO. Linux numbers its attributes from 1 and has some twenty;
- * programs pass over those they do not know, as ss(8) does.
+ * programs ignore unknown attributes, as ss(8) does.
  */
 #ifndef MLTCP_DIAG_H
 #define MLTCP_DIAG_H

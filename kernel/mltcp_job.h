@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * One ratio for a job, as a module: its sockets have the same SO_MARK, in the
- * same network namespace. Each still learns what an iteration of its own holds
- * and when it begins; what is shared is
+ * same network namespace. Each socket still learns the bytes and the start of
+ * its iterations. The shared ratio is
  *
  *	r = bytes sent by all / bytes of an iteration of all
  *
- * over those that know theirs, so that no channel of a job runs ahead of the
- * others for being ahead.
+ * over the sockets that know theirs. A channel of a job that is ahead therefore
+ * gets no advantage over the others.
  */
 #ifndef MLTCP_JOB_H
 #define MLTCP_JOB_H

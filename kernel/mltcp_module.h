@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * MLTCP as a module: what each base calls, with this namespace's parameters,
- * and what whoever observes is told.
+ * MLTCP as a module: the functions that each base calls, with this namespace's
+ * parameters, and the report for observers.
  */
 #ifndef MLTCP_MODULE_H
 #define MLTCP_MODULE_H
@@ -56,7 +56,7 @@ static inline void mltcp_ca_release(const struct sock *sk, struct mltcp *m)
 	m->member = NULL;
 }
 
-/* Tell the job how far this socket is, if it has one. */
+/* Report this socket's progress to its job, if it has one. */
 static inline void mltcp_ca_count(const struct sock *sk, const struct mltcp *m,
 				  const struct mltcp_params *p)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The algorithm on a TCP socket, for modules and for eBPF. Whoever includes it
- * provides mltcp_job_ratio(): true, and the r of all the sockets that have
- * this one's mark, if it has one and they share theirs.
+ * The algorithm on a TCP socket, for modules and for eBPF. The including file
+ * provides mltcp_job_ratio(). It returns true, and the r of all the sockets that
+ * have this socket's mark, if it has one and they share their ratio.
  */
 #ifndef MLTCP_TCP_H
 #define MLTCP_TCP_H
@@ -51,8 +51,8 @@ static inline bool mltcp_sk_host_limited(const struct sock *sk)
 }
 
 /*
- * @acked segments as its base's congestion avoidance is to see them: times F,
- * but for slow start, which stays as it is; none if the window is not to grow.
+ * @acked segments for the base's congestion avoidance: times F, except in slow
+ * start, which is unchanged; none if the window is not to grow.
  */
 static inline u32 mltcp_sk_scale(struct sock *sk, struct mltcp *m,
 				 const struct mltcp_params *p, u32 acked)
@@ -98,8 +98,8 @@ static inline bool mltcp_sk_tx_start(struct sock *sk, struct mltcp *m,
 	u64 gap_us = tp->tcp_mstamp - tp->delivered_mstamp;
 
 	/*
-	 * A retransmission after a timeout starts transmission, too, and so
-	 * does every packet of a flow paced slowly, whose data was waiting.
+	 * A retransmission after a timeout starts transmission, too. So does
+	 * every packet of a flow paced slowly, although its data was waiting.
 	 */
 	if (tp->packets_out || !tp->app_limited)
 		return false;

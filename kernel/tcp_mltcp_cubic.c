@@ -2,10 +2,10 @@
 /*
  * MLTCP-CUBIC: CUBIC, with its increment per ACK scaled by F (see mltcp.h).
  *
- * CUBIC turns "how far am I below the curve" into a count of ACKed segments per
+ * CUBIC turns its distance below the curve into a count of ACKed segments per
  * segment of growth. Counting every ACKed segment F times scales the increment
- * wherever the window is: on the concave and the convex part of the cubic, and
- * in the TCP-friendly region, whose estimate of Reno's window grows by the same
+ * for every window: on the concave and the convex part of the cubic, and in the
+ * TCP-friendly region. There the estimate of Reno's window grows by the same
  * count, so that it becomes the estimate of MLTCP-Reno's. Scaling the cubic
  * term instead would lower the window where the term is negative, below W_max.
  * Slow start, HyStart and the reaction to loss are CUBIC's.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Gives the sockets of a cgroup a congestion control, whatever the program asks for. */
+/* Gives the sockets of a cgroup a congestion control, overriding the program's choice. */
 #include "tcp.h"
 
 #define BPF_SOCK_OPS_TCP_CONNECT_CB		3

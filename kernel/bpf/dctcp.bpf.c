@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* DCTCP, for kernels that have none of their own (see dctcp.h). */
+/* DCTCP, for kernels without it (see dctcp.h). */
 #include "guard.h"
 #include "../dctcp.h"
 

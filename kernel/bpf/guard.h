@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * A kernel may skip an eBPF program: in recursion, or because a hardened kernel
- * exempts the task that happens to be current when the packet comes in. The
- * caller of ssthresh() or undo_cwnd() then takes for its answer whatever was on
- * the stack, and a congestion window of billions of segments follows.
+ * exempts the task that happens to be current when the packet arrives. The
+ * caller of ssthresh() or undo_cwnd() then uses an arbitrary value from the
+ * stack as the answer. A congestion window of billions of segments follows.
  *
  * Skipping cannot be seen from here, but its effect can: neither the window nor
  * the threshold ever outgrows twice the largest window before it. At the next
- * ACK both are put back to what a halved window would have given, and counted.
+ * ACK both are set to the result of halving the window, and counted.
  */
 #ifndef MLTCP_BPF_GUARD_H
 #define MLTCP_BPF_GUARD_H

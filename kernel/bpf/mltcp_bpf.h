@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What every MLTCP congestion control in eBPF shares: its parameters, and the
- * state of each flow, published once an iteration for whoever observes (between
- * boundaries, r follows from bytes_acked alone).
+ * The part that all MLTCP congestion controls in eBPF share: their parameters,
+ * and the state of each flow. Observers get the state once per iteration;
+ * between boundaries, r follows from bytes_acked alone.
  */
 #ifndef MLTCP_BPF_H
 #define MLTCP_BPF_H
@@ -77,8 +77,8 @@ static inline struct mltcp_flow_key mltcp_flow_key(const struct sock *sk)
 }
 
 /*
- * One ratio for a job, as in mltcp_job.h. Its sums change atomically, each for
- * itself, and nobody keeps their reciprocal: an ACK of a job costs a division.
+ * One ratio for a job, as in mltcp_job.h. Each of its sums changes atomically.
+ * Their reciprocal is not stored, so an ACK of a job costs a division.
  */
 struct mltcp_job_key {
 	u64 netns;
@@ -199,7 +199,7 @@ static inline void mltcp_job_join(struct sock *sk)
 	member->total_bytes = 0;
 }
 
-/* Tell the job how far this socket is, if it has one. */
+/* Report this socket's progress to its job, if it has one. */
 static inline void mltcp_bpf_count(struct sock *sk, const struct mltcp *m,
 				   const struct mltcp_params *p)
 {

@@ -120,7 +120,7 @@ struct tcp_congestion_ops mltcp_cubic = {
 	.in_ack_event = (void *)mltcp_cubic_in_ack_event,
 	.pkts_acked = (void *)mltcp_cubic_pkts_acked,
 	.undo_cwnd = (void *)mltcp_cubic_undo_cwnd,
-	/* Who loads it decides for everybody here, once: see the docs. */
+	/* Loading it allows it for all users here: see the docs. */
 	.flags = TCP_CONG_NON_RESTRICTED,
 	.name = "mltcp_cubic",
 };

@@ -82,7 +82,7 @@ struct tcp_congestion_ops mltcp_reno = {
 	CA_OP_TX_START(mltcp_reno_tx_start)
 	.in_ack_event = (void *)mltcp_reno_in_ack_event,
 	.undo_cwnd = (void *)mltcp_reno_undo_cwnd,
-	/* Who loads it decides for everybody here, once: see the docs. */
+	/* Loading it allows it for all users here: see the docs. */
 	.flags = TCP_CONG_NON_RESTRICTED,
 	.name = "mltcp_reno",
 };

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * RED's marking for kernels without sch_red: a phantom queue. In front of a
- * token bucket it computes how long the queue behind the bucket is, from the
- * packets that have passed here and the bucket's rate, and sets congestion
- * experienced as RED does on the queue as it is at this instant: with a
- * probability that grows from 0 at min_bytes to @probability at max_bytes, and
- * always from there on. The queue is as long as the bucket's virtual one (which
- * drains at its rate whatever happens) without what the bucket lets pass.
+ * token bucket it computes the length of the queue behind the bucket, from the
+ * packets that have passed here and the bucket's rate. It sets congestion
+ * experienced as RED does on the instantaneous queue: with a probability that
+ * grows from 0 at min_bytes to @probability at max_bytes, and always from there
+ * on. The length is that of the bucket's virtual queue, which drains at its
+ * rate at all times, minus the bytes that the bucket lets pass.
  */
 #include "tcp.h"
 

@@ -198,9 +198,9 @@ extern u32 tcp_slow_start(struct tcp_sock *tp, u32 acked) __ksym;
 extern void tcp_cong_avoid_ai(struct tcp_sock *tp, u32 w, u32 acked) __ksym;
 
 /*
- * CA_EVENT_TX_START comes with every other event or, where the loader finds
- * that the kernel has one, only through an operation of its own, for which
- * CA_PROG_TX_START() makes a program that calls @handler.
+ * CA_EVENT_TX_START arrives with every other event, or only through a separate
+ * operation, if the loader finds it in the kernel. CA_PROG_TX_START() makes a
+ * program for that operation, which calls @handler.
  */
 #ifdef HAVE_CWND_EVENT_TX_START
 #define CA_PROG_TX_START(prog, handler)					\
@@ -261,7 +261,7 @@ static inline bool before(u32 seq1, u32 seq2)
 	return (s32)(seq1 - seq2) < 0;
 }
 
-/* A bit field, which only the running kernel knows where to find. */
+/* A bit field, whose position only the running kernel's BTF gives. */
 static inline u8 ca_state(const struct sock *sk)
 {
 	return BPF_CORE_READ_BITFIELD(inet_csk(sk), icsk_ca_state);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Between user-mode Linux and the C library, so that its source stays as it is:
- * the random bytes it asks this machine for come from MLTCP_SEED instead, and
- * its processes die with it. What costs time and changes nothing is left out:
- * writing floating-point registers that are what was just read, with every
- * system call of a process; and interrupting the process that runs for every
- * timer, as on a real clock, where it might compute for a long time.
+ * Between user-mode Linux and the C library, so that the kernel's source needs
+ * no change: the random bytes it requests from this machine derive from
+ * MLTCP_SEED, and its processes die with it. Expensive calls without effect are
+ * skipped: writing floating-point registers back unchanged at every system call
+ * of a process, and interrupting the running process for every timer. On a real
+ * clock the latter is needed, because a process might compute for a long time.
  */
 #include <elf.h>
 #include <errno.h>
@@ -21,7 +21,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define PROCESSES 1024 /* whose registers are remembered; two that share a place forget each other's */
+#define PROCESSES 1024 /* whose registers are remembered; two with the same slot overwrite each other */
 
 /* SplitMix64 (Steele, Lea and Flood, 2014). */
 static uint64_t next(void)
