@@ -1,4 +1,4 @@
-"""What crosses a bottleneck, and in which direction, as far as a run's manifest tells.
+"""The flows that cross a bottleneck, and their direction, as far as a run's manifest shows them.
 
 A job's flows go both ways (a ring is full duplex), and in a network with several bottlenecks each crosses some of them only.
 So what a link carries is the sum over the flows that cross it in one direction, and never that over all flows of a run.
@@ -17,13 +17,13 @@ from testbed.core.runs.load import Run
 from testbed.models.frames import payload_share
 
 Flow = tuple[int, int, str]  # job, worker, flow, as in flows.csv
-ALIKE = 0.02  # links whose use differs by less are equally busy
+ALIKE = 0.02  # links whose use differs by less count as equally busy
 
 
 def crossings(run: Run) -> dict[str, set[Flow]] | None:
     """By direction of a bottleneck (``s1-s2``) the flows that cross it.
 
-    None if nobody can tell: the manifest is older than this record, nothing was sampled, or a link fails, after which flows
+    None if this is unknown: the manifest is older than this record, nothing was sampled, or a link fails, after which flows
     take other ways.
     """
     crossed = run.manifest.crossings or run.manifest.measured.paths
@@ -40,7 +40,7 @@ def crossings(run: Run) -> dict[str, set[Flow]] | None:
 def busiest(runs: Sequence[Run]) -> str | None:
     """The direction of a bottleneck that carries most of its rate over ``runs``; of equally busy ones that of most jobs.
 
-    None if nobody can tell what crosses it in each of the runs.
+    None if the flows that cross it are unknown in one of the runs.
     """
     known = [found for run in runs if (found := crossings(run)) is not None]
     names = set.intersection(*(set(one) for one in known)) if known else set()
@@ -70,8 +70,8 @@ def rate_bps(run: Run, link: str) -> float:
 def carried(run: Run, link: str, window_s: float) -> pd.DataFrame:
     """What crosses ``link`` in bit/s, headers included, over consecutive windows: a column per job, index the window's middle.
 
-    The sum is what the queue's counters say. How jobs share it, only their acknowledgements tell: those of the window, or of
-    the nearest one before in which any came (while a loss is made good none does, though the link is busy).
+    The sum comes from the queue's counters. The shares of the jobs come from acknowledgements: those in the window, or in
+    the nearest earlier window with any. During loss recovery there are none, though the link is busy.
     """
     wanted = (crossings(run) or {})[link]
     flows = pd.MultiIndex.from_frame(run.flows[["job", "worker", "flow"]])

@@ -6,7 +6,7 @@ A connection takes one path. Where there are several equally short ones the kern
 chooses, and two connections may meet on one link while the next is idle. The bounds here
 are those of the best choice: of the links that a stage of the way offers, the fullest
 carries at least the mean, and at least what connections that outnumber the links must
-share. No run is faster; one whose hash was unlucky is slower, which `isolated_s` shows.
+share. This is a lower bound; a run with unlucky hashes is slower, which `isolated_s` shows.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def overlapped_s(
     rounds: Sequence[dict[Flow, int]], channels: int, hosts: Sequence[str], topo: Topo, links: Mapping[str, Shaped],
     waits: Waits, send_bytes: int,
 ) -> float:  # fmt: skip
-    """The least of a collective, in seconds, whose workers do not all wait for each other: a part of it falls into their computing.
+    """The lower bound of a collective, in seconds, whose workers do not all wait for each other: a part of it overlaps their computing.
 
     ``hub``: a worker that has its result goes on, and sends the next tensor while others still receive. Then only the last to
     receive, or the first to send, counts in full. ``nothing``: a worker goes on once ``send_bytes`` are left in its socket.

@@ -1,4 +1,4 @@
-"""The constants of SJF-BCO's equation 8, fitted to what iterations took beside others.
+"""The constants of SJF-BCO's equation 8, fitted to iteration times of jobs that share links.
 
 α and ξ1 come from what contention costs, ξ2 from what jobs alone take beyond computing and exchanging, by how many servers they span. Half of
 the cells is held out: the error is that of the others' fit there.
@@ -36,7 +36,7 @@ class Fit:
     xi1: float
 
     def slowdown(self, p: int, ratio: float) -> float:
-        """What equation 8 says."""
+        """The prediction of equation 8."""
         return float(_slowdown(np.array(self.alpha), np.array(self.xi1), p, ratio))
 
     def degradation(self, p: int) -> float:
@@ -85,7 +85,7 @@ class Halves:
 
 
 def calibrate(took: Sequence[Took]) -> Calibration:
-    """Fitted for each seed by itself; raises `ValueError` where there is nothing to fit to, or to hold out."""
+    """A separate fit for each seed; raises `ValueError` without data to fit to or to hold out."""
     most = max(one.p for one in took)
     halves = list(fitted(took))
     fits = [one.fit for one in halves]

@@ -45,7 +45,7 @@ def unify(iterations_s: Sequence[float], count: int) -> tuple[float, tuple[int, 
     The LCM exists for multiples of a common unit only, and measured times have none (what the paper rounds to is
     not known to us). So iterations are stretched to perimeter ÷ times, never shortened, and of all circles this is the
     one that does jobs the least harm: by what it stretches, plus half a step, both as a share of an iteration. 40
-    and 60 ms give 120 ms exactly; 1.00 and 1.04 s give 1.04 s, since 26 s would place nobody in 72 steps.
+    and 60 ms give 120 ms exactly; 1.00 and 1.04 s give 1.04 s, because 26 s would be too coarse in 72 steps.
     """
     found: list[tuple[float, float, tuple[int, ...]]] = []
     for perimeter in (n * one for one in iterations_s for n in range(1, MOST + 1)):
@@ -94,7 +94,7 @@ def fit(demands: Sequence[Load], steps: Sequence[int]) -> Fit:
     """The rotations that leave the least excess, found by branch and bound: exact.
 
     ``demands``: of each job an array of links × angles. ``steps``: how many rotations of it there are,
-    which is the number of angles ÷ how often it is on the circle. Job 0 stays where it is. Whatever
+    which is the number of angles ÷ how often it is on the circle. Job 0 keeps its rotation. Whatever
     rotations the remaining jobs get, they leave at least the excess that is there, and at least what is
     too much altogether. Raises `RequestError` after 400 000 partial rotations.
     """

@@ -1,6 +1,6 @@
 """A cluster as events: jobs arrive, get GPUs, run, end, and free them. Nothing in it takes time.
 
-Who starts where is asked of a policy at every arrival and end; how fast active jobs run, of a law (`testbed.models.contention` for
+At every arrival and end, a policy selects which job starts where. A law gives the speed of active jobs (`testbed.models.contention` for
 equation 8; `testbed.models.cluster_flow_simulator` has the same life of jobs around flows). Between events speeds are constant, so that the ends are exact. Ties go by job number. A policy may also stop a
 job, which goes on from where it was once it gets GPUs again.
 """
@@ -111,8 +111,8 @@ class Ran:
     gpus: tuple[Gpu, ...]
     start_s: float
     end_s: float
-    contention: int  # the largest p it met
-    after: tuple[int, ...]  # jobs at whose end it could start
+    contention: int  # largest p during its time
+    after: tuple[int, ...]  # number of job ends at which it could have started
     mean_contention: float = 0.0  # p over the time that it held GPUs
     stints: tuple[Stint, ...] = ()  # all of them; none: it ran through, or never got GPUs
     done: bool = True  # else it failed or left, or the schedule was cut off: at `end_s`
@@ -167,7 +167,7 @@ def simulate(
 ) -> tuple[Ran, ...] | None:  # fmt: skip
     """Every job from arrival to end, in the order of the requests.
 
-    None if it does not come to an end: the policy starts nobody while nobody runs or is still to come, or a job is sure to end
+    None if it does not end: the policy starts no job while none runs or is still to arrive, or a job is certain to end
     after ``until_s``. With ``slot_s`` everything happens where a slot begins.
     """
     loop = _Loop(requests, servers, law, slot_s)
@@ -324,9 +324,9 @@ class _Loop:
 
 
 def assignments(ran: Sequence[Ran], trials: int = 1) -> Assignments:
-    """What a scheduler answers that has simulated this: under the same law it comes out the same.
+    """The schedule of a scheduler that has simulated it: under the same law the result is the same.
 
-    Where jobs were stopped in between, all go by the clock: who made room for a job had not ended.
+    If jobs were stopped in between, all start times are fixed, because the job that made room had not ended.
     """
     stopped = any(job.stints for job in ran)
     return Assignments(
@@ -357,7 +357,7 @@ def follow(assigned: Assignments, requests: Sequence[Request], servers: Servers)
 
 
 class _Starts:
-    """The policy of a schedule whose jobs run through: each job is looked at when it may be able to start, and not before."""
+    """The policy of a schedule without stops: each job is considered only when it may be able to start."""
 
     def __init__(self, requests: Sequence[Request], own: Sequence[Assignment], numbers: dict[Gpu, int]) -> None:
         self._gpus = [np.array([numbers[gpu] for gpu in one.gpus], dtype=np.int64) for one in own]
@@ -393,7 +393,7 @@ class _Starts:
 
 
 class _Stints:
-    """The policy of a schedule whose jobs are stopped in between, by the clock."""
+    """The policy of a schedule whose jobs are stopped in between, with fixed times."""
 
     def __init__(self, own: Sequence[Assignment], numbers: dict[Gpu, int]) -> None:
         self._stints = [list(one.stints)[::-1] for one in own]  # the next one last

@@ -1,6 +1,6 @@
 """A cluster's jobs as flows: every iteration of every job on a network of servers, while jobs arrive, get GPUs, end and free them.
 
-Who gets which GPUs, and after whom, says a policy (`testbed.models.cluster`); how long iterations take, the flows of all jobs (`testbed.models.flow_simulator`). A
+A policy selects the GPUs and the order of jobs (`testbed.models.cluster`). The flows of all jobs give the iteration times (`testbed.models.flow_simulator`). A
 job's ring enters each of its servers once; all of its flows are as fast as the slowest.
 """
 
@@ -33,7 +33,7 @@ class Came:
     end_s: float | None  # None: it still ran
     iterations: int
     mean_s: float  # of its iterations; 0: none has ended
-    isolated_s: float  # the same on these GPUs, with nobody else
+    isolated_s: float  # the same on these GPUs, in isolation
     gpus: tuple[Gpu, ...]  # by rank; none: it had not started
     links: tuple[int, ...]  # of the network, that its ring crosses
 
@@ -61,7 +61,7 @@ class Flowed:
     def ran(self, requests: Sequence[Request]) -> tuple[Ran, ...]:
         """The jobs of these ``requests`` that had arrived, as the event loop of a cluster has them.
 
-        Contention follows from who crossed which links when. One that was cut off came on as in its iterations that ended, in the mean,
+        Contention follows from which jobs crossed which links, and when. A job that was cut off counts with the mean of its ended iterations,
         to the last.
         """
         there = [
@@ -117,7 +117,7 @@ def simulate(
             if isinstance(said, Stop):
                 raise ValueError("it stops jobs in between, and flows run through")
             if isinstance(said, Wake):
-                continue  # for who stops jobs
+                continue  # for policies that stop jobs
             number, own = said
             del state.waiting[number]
             state.take(own)

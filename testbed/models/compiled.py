@@ -43,7 +43,7 @@ class Pace:
         self.limit_s: float | None = None  # None: not looked at yet
 
     def spent(self, seconds: float, say: Callable[[str], None]) -> None:
-        """Interpreted loops took so long: compile them all if that was too long; ``say`` is called before that takes time."""
+        """Interpreted loops took this long: if too long, compile them all; ``say`` is called before the compilation, which takes time."""
         if not self.interpreted:
             return
         self.spent_s += seconds
@@ -66,7 +66,7 @@ def compile_all() -> None:
     """From now on every loop is compiled at its first call. Callers find them by name in their modules, so the names are bound anew."""
     from numba import config, njit  # noqa: PLC0415 (it takes long to import, and need not be there)
 
-    setattr(config, "CACHE_DIR", str(_cache()))  # noqa: B010 (there is no other way to say it)
+    setattr(config, "CACHE_DIR", str(_cache()))  # noqa: B010 (mypy rejects a plain assignment)
     jit: Any = njit(cache=True, error_model="numpy")
     for function in _loops:
         function.__globals__[function.__name__] = jit(function)

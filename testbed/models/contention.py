@@ -1,8 +1,8 @@
-"""How long an iteration takes beside others: equations 6 to 8 of SJF-BCO.
+"""The length of an iteration under contention: equations 6 to 8 of SJF-BCO.
 
 Source: Yu, Ji, Rajan, Liu, "On Scheduling Ring-All-Reduce Learning Jobs in Multi-Tenant GPU Clusters with Communication
 Contention", MobiHoc 2022 (technical report, arXiv 2207.07817). A job whose ring crosses servers shares the uplink of each of
-its servers; p counts such jobs on the fullest of them, itself among them. Where the report says nothing, this is ours: k is
+its servers; p counts such jobs on the fullest of them, including itself. Where the report gives no rule, this is ours: k is
 at least 1 (with ξ1 < 1 a job alone would be faster than its link), the overhead ξ2 is in seconds a server (the report gives it
 ξ1's value, though one is a share and the other a time).
 """
@@ -49,7 +49,7 @@ class Model:
         return 2 * bits / bandwidth + bits / self.reduce_bps + self.xi2_s * servers + request.compute_s
 
     def iteration_s(self, request: Request, servers: int, p: int = 1) -> float:
-        """The same, or what it comes to where a slot holds whole iterations only (φ = ⌊1/τ⌋).
+        """The same, or its value where a slot holds complete iterations only (φ = ⌊1/τ⌋).
 
         Raises `RequestError` if a slot is too short for one.
         """
@@ -75,7 +75,7 @@ class Contended:
         self._p: dict[int, int] = {}
 
     def starts(self, number: int, request: Request, servers: Sequence[int]) -> list[int]:
-        """Job ``number`` is on these servers from now on; whose speed changes by it, its own too."""
+        """Job ``number`` is on these servers from now on; returns the jobs whose speed changes, including this one."""
         self._where[number] = request, servers
         self._p[number] = 0
         changed = {number}
@@ -89,7 +89,7 @@ class Contended:
         return sorted(changed)
 
     def ends(self, number: int) -> list[int]:
-        """It is gone; whose speed changes by it."""
+        """The job has left; returns the jobs whose speed changes."""
         _, servers = self._where.pop(number)
         del self._p[number]
         concerned = set()
@@ -128,10 +128,10 @@ class Met:
 
 
 def met(held: Sequence[Sequence[Stint]], crosses: Sequence[Collection[Hashable]] = ()) -> list[Met]:
-    """p of every job, from who held which GPUs when: all times of each job, those of no length left out.
+    """p of every job, from the times at which jobs held GPUs: all times of each job, except those of zero length.
 
     Jobs that span servers are counted on the fullest link of each one's ring: on the uplinks of its servers (eq. 6), and on what it
-    ``crosses`` besides.
+    ``crosses`` in addition.
     """
     beyond = crosses or [()] * len(held)
     numbers: dict[Hashable, int] = {}

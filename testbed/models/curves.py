@@ -1,4 +1,4 @@
-"""What theory says of MLTCP, to be drawn over measurements.
+"""Theoretical curves of MLTCP, drawn over measurements.
 
 Sources: the shift equation is equation 2 of the HotNets 2024 paper (quoted and derived by a third party); the candidate
 functions, the loss as minus the integral of the shift, and the noise bound are remembered, not confirmed; the exponent is

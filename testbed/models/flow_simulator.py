@@ -3,8 +3,8 @@
 An iteration of a job is a graph of nodes: timers (computing), flows (a round of a collective on one way, or a whole ring in lockstep)
 and the order among them. Rates are max-min fair by weights (`testbed.models.maxmin`); the weight of a flow goes by the share r of its
 iteration's bytes that it has sent, in steps (`Force`), times a draw for each iteration: fair sharing is only neutrally stable, and
-what loss cycles do by chance moves jobs apart. Nothing else of a transport is here: no windows, queues, losses or round trips.
-Times in seconds, sizes in bits.
+random loss cycles move jobs apart. Nothing else of a transport is modelled: no windows, queues, losses or round trips.
+Times are in seconds, sizes in bits.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Node:
     times: tuple[float, ...] | None = None  # on each link, load ÷ rate; None: 1
     begins_at: float = 0.0  # r at its beginning
     ends_at: float = 1.0  # and at its end
-    operation: int = NOWHERE  # whose it is, for those who record
+    operation: int = NOWHERE  # owner, for recorders
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class Sent:
 
 
 class Loop:
-    """Jobs on a network, and how far they have come. They begin when it is made, or, with ``wait``, when told (`begin`)."""
+    """Jobs on a network, and their progress. They begin when it is created, or, with ``wait``, at a call of `begin`."""
 
     def __init__(
         self, asked: Sequence[FlowJob], capacity: npt.ArrayLike, *, seed: int = 0, keep: bool = True, wait: bool = False,
@@ -193,10 +193,10 @@ class Loop:
     ) -> None:  # fmt: skip
         """``threshold``: frames of queue from which each link marks.
 
-        ``say`` is called before the loops are compiled, which takes long. ``places``: how many links each node crosses at most, where they are put only later.
+        ``say`` is called before the loops are compiled, which takes long. ``places``: maximum number of links that a node crosses, if it is placed later.
 
-        ``batch_s``: of a large network, where something happens all the time, rates are computed anew at multiples of it. Who begins in
-        between sends from then on what it gets at the next one; who ends leaves its share unused until there. What links carry is not
+        ``batch_s``: in a large network with frequent events, rates are computed only at multiples of it. A flow that begins in
+        between sends at the rate of the next multiple from its start; a flow that ends leaves its share unused until there. Bytes of links are not
         counted.
         """
         nodes = [node for job in asked for node in job.nodes]
@@ -247,7 +247,7 @@ class Loop:
             yield self.taken()
 
     def ended_jobs(self) -> bool:
-        """Whether a job has come to its end since the last time (`advance` stops there)."""
+        """Whether a job has ended since the last call (`advance` stops there)."""
         found = self.state.counts[4] > 0
         self.state.counts[4] = 0
         return bool(found)
@@ -353,7 +353,7 @@ def stop(net: Network, state: Jobs, job: int, now: float) -> None:
 
 @compiled
 def change(net: Network, state: Jobs, link: int, capacity: float, now: float) -> None:
-    """A link's capacity changes: whoever crosses it is looked at."""
+    """A link's capacity changes; the flows that cross it are considered."""
     net.capacity[link] = capacity
     place = net.head[link]
     while place != NOWHERE:
@@ -427,7 +427,7 @@ def _shared_equally(net: Network, state: Jobs, node: int) -> float:
 
 @compiled
 def _crowd(net: Network, state: Jobs, node: int, more: int) -> None:
-    """So many flows more are on its links: whoever has windows there is weighed anew."""
+    """So many more flows are on its links; flows with windows there get new weights."""
     for place in range(net.first[node], net.first[node] + net.crossed[node]):
         link = net.over[place]
         state.flows_on[link] += more
@@ -464,10 +464,10 @@ def _account(net: Network, state: Jobs, node: int, now: float) -> None:
 
 @compiled
 def _on_its_way(net: Network, state: Jobs, node: int, now: float) -> None:
-    """A flow has ended, or comes to the next step of its force."""
+    """A flow has ended, or reaches the next step of its weight function."""
     _account(net, state, node, now)
     # The clock of a flow without a further step was set for its end. What is left is then an error of rounding, which may be
-    # large against a small flow: a time of seconds, as a number, tells 4e-16 s apart.
+    # large relative to a small flow: a float of seconds resolves only 4e-16 s.
     if state.left[node] <= DONE * state.amount[node] or _after(state, node) == 0:
         _leave(net, state, node)
         _complete(net, state, node, now)
@@ -510,7 +510,7 @@ def _complete(net: Network, state: Jobs, node: int, now: float) -> None:
 
 @compiled
 def _share(net: Network, state: Jobs, now: float) -> None:
-    """New rates for those whom something concerns, and new clocks."""
+    """New rates and clocks for the affected flows."""
     if state.batch[0] > 0:
         maxmin.forget(net)
         state.share_at[0] = min(state.share_at[0], (np.floor(now / state.batch[0]) + 1) * state.batch[0])
@@ -531,7 +531,7 @@ def _share(net: Network, state: Jobs, now: float) -> None:
 
 @compiled
 def _share_all(net: Network, state: Jobs) -> None:
-    """New rates for all, at the end of a batch; who has begun within it has sent as much by now as it would have at this rate."""
+    """New rates for all flows, at the end of a batch; a flow that began within it has already sent at this rate."""
     now = state.share_at[0]
     state.share_at[0] = np.inf
     for node in range(len(net.active)):

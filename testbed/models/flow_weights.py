@@ -17,11 +17,11 @@ from testbed.models.frames import payload_share
 from testbed.models.weight_function import Force
 
 STEPS = 16  # of F over an iteration's bytes
-MLTCP_ACTIVE_FROM = 2  # iterations until a flow knows r (docs/reference/congestion-controls.md)
+MLTCP_ACTIVE_FROM = 2  # iterations until a flow has learned r (docs/reference/congestion-controls.md)
 MOST_SPREAD = 0.5
 BAND = 1e6  # of strict priority: by how much a band outweighs the one below
-# Frames of marking threshold for each flow on a link: up to the first, windows are at their minimum of two segments, and shares are equal
-# whatever F is; from the second on weights decide.
+# Frames of marking threshold for each flow on a link. Up to the first value, windows are at their minimum of two segments and shares are equal,
+# independent of F; from the second on weights decide.
 WINDOWS = (2.5, 3.5)
 LEAST = 0.01  # weights stay above nothing
 
@@ -82,14 +82,14 @@ def spread(plan: Plan, job: JobPlan) -> float:
 
 
 def mltcp_active_from(control: CongestionControl) -> int:
-    """The first iteration in which its force is in force; 0 for who is told what an iteration is, or needs not know."""
+    """The first iteration in which MLTCP is active; 0 for a flow with given iteration boundaries, or one that needs none."""
     constants = catalogue.effective(control)
     told = constants.get("total_bytes", 0) > 0 or not constants.get("slope", 0)
     return 0 if told or not control.traits.learns else MLTCP_ACTIVE_FROM
 
 
 def banded(total: int, thresholds: tuple[int, ...]) -> Force:
-    """Strict priority of who has less left than each of these bytes, of ``total`` (`testbed.replay.bands`)."""
+    """Strict priority of flows with less left than each of these bytes, of ``total`` (`testbed.replay.bands`)."""
     bounds, weights, weight = [], [], 1.0
     for threshold in thresholds:
         if threshold < total:

@@ -1,4 +1,4 @@
-"""The fluid twin: training jobs on one link as differential equations, in place of packets.
+"""The fluid model: training jobs on one link as differential equations instead of packets.
 
 Each job computes, then communicates; while several communicate, job k gets F(r_k)^p / Σ F(r_j)^p of the link, where r is the
 share of its iteration's bytes that it has sent (`testbed.models.curves`). Weights change all the time, other than in the shift
@@ -36,7 +36,7 @@ class Flows:
         return np.asarray(self.end_s - self.start_s)
 
     def interleaved_at(self, ideal_s: npt.ArrayLike, within: float = 0.05) -> np.ndarray:
-        """For each replica what `testbed.core.runs.metrics.interleaved_at` says of a run; infinity: never."""
+        """For each replica the result that `testbed.core.runs.metrics.interleaved_at` gives for a run; infinity: never."""
         outside = np.any(self.times_s > np.asarray(ideal_s) * (1 + within), axis=2)
         last = outside.shape[1] - 1 - np.argmax(outside[:, ::-1], axis=1)
         first = np.where(np.any(outside, axis=1), last + 1, 0).astype(float)

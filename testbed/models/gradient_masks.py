@@ -56,7 +56,7 @@ def within(begin: int, end: int) -> Candidates:
 class Dropped:
     """The mean of gradients of which a share of the ``candidates`` is missing (a `testbed.models.learning.Mean`).
 
-    ``of_all``: the share is one of all packets, not of the candidates alone (of whom there may be too few: then all of them).
+    ``of_all``: the share refers to all packets, not to the candidates alone. If there are too few candidates, all of them are taken.
     """
 
     share: float

@@ -1,4 +1,4 @@
-"""A small training whose gradients do not arrive whole: what holes cost in accuracy, computed.
+"""A small training whose gradients arrive with missing ranges: the cost in accuracy, computed.
 
 Which bytes are missing is given: a transport that does not look into what it carries would have lost the same of these. Where it does look,
 or where it matters what a training sends next, jobs learn inside the run (`testbed.replay.training`).
@@ -66,8 +66,8 @@ def train(
 ) -> npt.NDArray[np.float64]:
     """Accuracy on the test set after every ``task.every`` rounds, 0 to 1, of a training of ``len(missing)`` rounds.
 
-    ``missing[round][worker]``: the holes of that worker's gradient; empty where it came whole. ``seed`` draws the first
-    parameters and every worker's examples, alike for any holes. ``mean``: in place of `testbed.replay.training.mean.gathered` with ``fill``. ``enough``, asked at every look, ends it early.
+    ``missing[round][worker]``: the missing ranges of that worker's gradient; empty where it is complete. ``seed`` selects the first
+    parameters and every worker's examples, the same for all missing ranges. ``mean``: replaces `testbed.replay.training.mean.gathered` with ``fill``. ``enough``, called at every evaluation, ends it early.
     """
     draw = np.random.default_rng(seed)
     flat = task.model.first(draw)

@@ -1,9 +1,9 @@
 """Weighted max-min fair sharing of links by flows, exact, and kept exact while flows come, go and change their weights.
 
 A flow has a rate x, a weight w and links on each of which it loads ``times`` · x. A rate is fair if the flow has a bottleneck: a link
-that is full, and on which nobody's level x ÷ w is higher (Bertsekas and Gallager, Data Networks, 1992, 6.5.2). `solve` fills up the
-flows that a change concerns beside the others, looks whether everybody still has a bottleneck, and takes in those who have not, until
-all have: the rest of the network is not looked at. Loops, not vectors: they are compiled (`testbed.models.compiled`).
+that is full, and on which no flow has a higher level x ÷ w (Bertsekas and Gallager, Data Networks, 1992, 6.5.2). `solve` fills up the
+flows that a change affects, with all others fixed. It then adds the flows that have lost their bottleneck, until every flow has
+one: the rest of the network is not visited. Loops, not vectors: they are compiled (`testbed.models.compiled`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Network(NamedTuple):
     whole: Floats  # what that was when it was last added up
     unfrozen: Ints
     highest: Floats  # level of a chosen flow on it
-    filled_at: Floats  # level at which it was full; -1: it is nobody's bottleneck
+    filled_at: Floats  # level at which it was full; -1: it is no flow's bottleneck
     flows: Ints  # the chosen: as many as ``counts[0]``
     links: Ints  # those that they cross: ``counts[1]``
     heap: Ints  # of these links, the tightest first
@@ -60,7 +60,7 @@ class Network(NamedTuple):
 
 
 def network(capacity: npt.ArrayLike, places: npt.ArrayLike) -> Network:
-    """Without any active flow: links, and how many places each flow has at most (`put` says which)."""
+    """Without any active flow: links, and the maximum number of places of each flow (`put` fills them)."""
     rates = np.asarray(capacity, dtype=float)
     room = np.asarray(places, dtype=np.int64)
     links, flows, total = len(rates), len(room), int(room.sum())
@@ -131,7 +131,7 @@ def enter(net: Network, flow: int) -> None:
 
 @compiled
 def leave(net: Network, flow: int) -> None:
-    """It is gone. Those whom it held back are chosen for `solve`."""
+    """The flow has ended. The flows that it limited are chosen for `solve`."""
     net.active[flow] = False
     for place in range(net.first[flow], net.first[flow] + net.crossed[flow]):
         link, before, after = net.over[place], net.previous[place], net.following[place]
@@ -193,10 +193,10 @@ def solve(net: Network) -> None:
 
 @compiled
 def solve_all(net: Network) -> None:
-    """`solve` of everybody at once: the way where much has changed. ``load`` follows.
+    """`solve` for all flows at once: faster after many changes. ``load`` follows.
 
-    Of many links few hold anybody back. All are filled up beside those that did so the last time; a link that then has to carry more than
-    it can joins them, until none does: what is fair on some of the links, and what all links can carry, is fair on all.
+    Few links limit any flow. First only those that did so the last time are filled up. A link that then exceeds its capacity
+    joins them, until none does: rates that are fair on some links, and feasible on all, are fair on all.
     """
     for flow in range(len(net.active)):
         choose(net, flow)
@@ -243,7 +243,7 @@ def _see(net: Network, link: int) -> None:
 
 @compiled
 def _narrowest(net: Network, flow: int) -> int:
-    """Of the links that it crosses that which would be full first, if nobody were held back elsewhere."""
+    """The first of its links to fill up, if no other link limited any flow."""
     found, least = NOWHERE, np.inf
     for own in range(net.first[flow], net.first[flow] + net.crossed[flow]):
         link = net.over[own]
@@ -259,7 +259,7 @@ def _narrowest(net: Network, flow: int) -> int:
 
 @compiled
 def _fill(net: Network) -> None:
-    """The chosen flows alone, beside the others as they are: all levels rise, until a link is full, and so on."""
+    """The chosen flows alone, with the others fixed: all levels rise until a link is full, and so on."""
     rising = 0
     for number in range(net.counts[0]):
         flow = net.flows[number]
@@ -289,7 +289,7 @@ def _fill(net: Network) -> None:
 
 @compiled
 def _rise(net: Network, rising: int) -> None:
-    """Levels of so many flows rise beside the links that are seen, the tightest of them first."""
+    """Levels of so many flows rise on the visited links, the tightest of them first."""
     # Levels of links only rise while flows are frozen, so that those in the heap are at most too low.
     size = net.counts[1]
     for number in range(size):
@@ -374,7 +374,7 @@ def settle(net: Network, flow: int) -> None:
 
 @compiled
 def forget(net: Network) -> None:
-    """Nobody is chosen."""
+    """No flow is chosen."""
     for number in range(net.counts[0]):
         net.chosen[net.flows[number]] = False
     net.counts[0] = 0

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from testbed.core.placing import Idle, Metrics, Request
 from testbed.models.cluster import Ran, Servers
 
-IterationTime = Callable[[Request, int], float]  # in seconds, of a job over so many servers that nobody else uses
+IterationTime = Callable[[Request, int], float]  # in seconds, of a job over so many servers without other jobs
 HOUR_S = 3600.0
 
 
@@ -77,7 +77,7 @@ def _fair_s(ran: Sequence[Ran], alone: npt.NDArray[np.float64], count: int) -> n
     """How long each job would take with an equal share of the cluster to itself: what ρ is measured by.
 
     Source: Mahajan et al., "Themis: Fair and Efficient GPU Cluster Scheduling", NSDI 2020, ρ = T_shared ÷ T_ideal, where T_ideal is
-    with 1/n of the cluster. Ours: n is the mean number of jobs that were there while this one was, and a job whose GPUs are
+    with 1/n of the cluster. Ours: n is the mean number of jobs present during this job's time, and a job whose GPUs are
     more than such a share takes longer there in proportion.
     """
     arrivals = np.sort([job.request.arrival_s for job in ran])
@@ -101,7 +101,7 @@ def _fair_s(ran: Sequence[Ran], alone: npt.NDArray[np.float64], count: int) -> n
 def _idle(ran: Sequence[Ran], count: int, lasts: float, iteration_s: IterationTime) -> Idle:
     events: list[
         tuple[float, int, int]
-    ] = []  # when, how many GPUs are taken, and of whom one waits more (or less: negative)
+    ] = []  # time, change of the GPUs in use, and the job that waits for one more (negative: one less)
     slowed = 0.0
     for job in ran:
         wanted, waits_from = job.request.gpus, job.request.arrival_s

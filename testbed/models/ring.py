@@ -1,8 +1,8 @@
-"""Training whose gradients go around a ring and lose packets on the way: what each rank ends up with, computed.
+"""Training whose gradients go around a ring and lose packets: the result of each rank, computed.
 
 Of the first half of a ring all-reduce (reduce-scatter) a hole takes the sum of all ranks before it; of the second (all-gather) it leaves
-whoever waited, and all behind, without the sum. Parameters there stay as they were (as MLT has it, NSDI 2024: a missing gradient is 0), so
-that replicas drift apart, until one hands its own to the others, reliably.
+the waiting rank, and all ranks after it, without the sum. Parameters there stay unchanged (as in MLT, NSDI 2024: a missing gradient is 0), so
+replicas diverge, until one rank sends its own to the others, reliably.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A run's jobs that hold GPUs, in the numbers of a schedule: by `testbed.models.measures`, as of one that the event loop computes.
 
-What ``jobs.csv`` says of them is all that is measured. Contention follows from who held which GPUs when, and which bottlenecks their flows
-cross. How long a job's iterations take alone no run of several jobs tells. On the servers that it got that is what it took alone, if
+``jobs.csv`` holds all that is measured. Contention follows from which jobs held which GPUs, when, and which bottlenecks their flows
+cross. A run of several jobs does not show the iteration time of a job in isolation. On the servers that it got that is what it took in isolation, if
 every job was run alone, else its ideal (`JobPlan.ideal_s`); on fewer of them, if fewer would hold it, always the ideal there
 (`JobPlan.fewest_s`).
 """
@@ -79,7 +79,7 @@ def _crossed(run: Run) -> list[set[str]]:
 
 
 def _held(run: Run, job: JobPlan, row: Mapping[Hashable, Any]) -> tuple[Stint, ...]:
-    """When it held its GPUs, as its row of ``jobs.csv`` says; nothing of one that never started."""
+    """When it held its GPUs, by its row of ``jobs.csv``; empty if it never started."""
     start_s, end_s = row["start_s"], row["end_s"]
     if pd.isna(start_s):
         return ()

@@ -4,7 +4,7 @@ Which interval, was decided by simulated coverage (benchmarks/coverage.py; tests
 three of them the bootstrap (percentile or BCa) covers the mean of a normal distribution in 71–74 % of cases, with five in
 85 %, with ten in 91 %, since its resamples cannot vary more than the sample did; Student's t covers 95 %. For a skewed one
 (exponential) t covers 87–93 %, BCa 70–91 %. So it is Student's t below `BOOTSTRAP_FROM` seeds; from there on both cover
-alike, and BCa follows the skew. Neither can know what no seed has shown: an event that befalls one run in five is missing from
+equally often, and BCa follows the skew. Neither covers events that no seed has shown: an event in one run of five is missing from
 five seeds in every third experiment.
 """
 
@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import scipy  # whose `stats`, the most of it, is imported when it is asked for
+import scipy  # `stats` is most of it, and is imported on first use
 
 FEWEST_SEEDS = 3
 BOOTSTRAP_FROM = 50
@@ -67,7 +67,7 @@ def interval(values: Iterable[float]) -> Interval | None:
 def by_cell(cells: Iterable[Sequence[float]]) -> Estimate:
     """Mean over cells of each cell's mean, with ``n`` cells: a cell with many seeds counts no more than one with few.
 
-    The interval is that over cells; of fewer than three cells, that of the seeds, whose spread around their cell's mean is pooled.
+    The interval is over cells. With fewer than three cells, it is over seeds, whose spread around their cell's mean is pooled.
     """
     found = [list(values) for values in cells]
     means = [float(np.mean(values)) for values in found]

@@ -1,7 +1,7 @@
 """Where the flow simulator was held against virtual time, and how far off its gains were there (benchmarks/flow_validation.py; docs/explanation/flow-simulator.md).
 
-The gain is the time of an iteration under Reno ÷ that under MLTCP-Reno, in the mean over jobs. `BOUNDS` is the range; `check` says of a plan what
-of it lies outside, and why that matters. Errors are in `testbed.models.flow_error`.
+The gain is the time of an iteration under Reno ÷ that under MLTCP-Reno, in the mean over jobs. `BOUNDS` is the range; `check` lists the properties of a plan that
+are outside it, with the reason why that matters. Errors are in `testbed.models.flow_error`.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ BOUNDS = (
 
 
 def check(plan: Plan) -> tuple[Reason, ...]:
-    """What of ``plan`` is outside the range; empty: nothing. A job in isolation shares with nobody."""
+    """The properties of ``plan`` outside the range; empty: none. A job in isolation shares no link."""
     if plan.alone is not None:
         return ()
     found = [Reason("setting", text) for job in plan.jobs if (text := uncompared(job.cc) or _setting(plan, job))]

@@ -1,6 +1,6 @@
 """A topology as numbered one-way links and paths between servers, for models of flows.
 
-What a topology file says is all that is needed: its nodes, its links and their `rate`. Thousands of servers take seconds.
+A topology file suffices: its nodes, its links and their `rate`. Thousands of servers take seconds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Floats = npt.NDArray[np.float64]
 class FlowNetwork:
     """Servers by number, in the topology's order, and its links in both directions by number.
 
-    ``rate_bps``: of every link that sets no `rate` of its own, hosts' links included (bit/s).
+    ``rate_bps``: rate of every link that sets no `rate` itself, including hosts' links (bit/s).
     """
 
     def __init__(self, topo: RoutedTopo, rate_bps: float) -> None:

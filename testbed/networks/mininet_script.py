@@ -59,7 +59,7 @@ IN_PLACE_OF = {
 
 
 class ScriptError(RequestError):
-    """A Mininet script whose network cannot be had here."""
+    """The network of a Mininet script cannot be built here."""
 
 
 class MininetTopo(RoutedTopo):
@@ -97,7 +97,7 @@ class MininetTopo(RoutedTopo):
             )
 
     def described(self) -> tuple[Any, ...]:
-        """What two scripts have in common whose networks are the same."""
+        """A key that is equal for two scripts with the same network."""
         links = sorted((a, b, str(sorted(info.items()))) for a, b, info in self.links(withInfo=True))
         return tuple(self.nodes()), tuple(sorted(self.aliases.items())), tuple(links)
 
@@ -317,7 +317,7 @@ def _recorded(path: Path) -> tuple[Topo | None, str | None]:
         except ScriptError:
             if Recorder.found is None:
                 raise
-        except BaseException as error:  # also its exit, and whatever a `finally` made of `BuiltError`
+        except BaseException as error:  # also its exit, and any exception that a `finally` made of `BuiltError`
             failure = f"{type(error).__name__}: {error}"
     return Recorder.found, failure
 
@@ -344,7 +344,7 @@ def _without_machine(path: Path, network: type) -> Iterator[None]:
 
 @contextlib.contextmanager
 def stand_ins(path: Path, others: Mapping[str, Any]) -> Iterator[None]:
-    """Inside, a script at ``path`` finds these in place of Mininet's own, and its arguments and folder as when started by itself."""
+    """Inside, a script at ``path`` imports these instead of Mininet's modules, with its arguments and folder as if started directly."""
     with contextlib.ExitStack() as stack:
         for name, other in others.items():
             module, _, attribute = name.rpartition(".")

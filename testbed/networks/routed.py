@@ -1,8 +1,8 @@
 """A Mininet `Topo` of hosts and routers that addresses and routes itself.
 
-Every link is a subnet of its own (``10.x.y.0/30``) and every router gets exact static
+Every link is a separate subnet (``10.x.y.0/30``) and every router gets exact static
 routes to all of them along the shortest paths, towards hosts along all that are equally
-short (ECMP), so that a topology file needs to say nothing but its nodes and links.
+short (ECMP), so that a topology file needs only its nodes and links.
 Works in stock Mininet too, without Open vSwitch: routers are plain nodes that forward.
 """
 
@@ -43,7 +43,7 @@ _nics: ContextVar[int] = ContextVar("nics", default=1)
 
 @contextmanager
 def with_nics(count: int) -> Iterator[None]:
-    """Networks made inside have so many interfaces in every host: ``h1`` is a server of hosts ``h1n1``, ``h1n2``, …, each with a link of its own."""
+    """Networks made inside have so many interfaces in every host: ``h1`` is a server of hosts ``h1n1``, ``h1n2``, …, each with a separate link."""
     token = _nics.set(count)
     try:
         yield
@@ -53,7 +53,7 @@ def with_nics(count: int) -> Iterator[None]:
 
 @contextmanager
 def at_most(hosts: int, links: int) -> Iterator[None]:
-    """Networks made inside raise `TooManyError` as soon as it is known that they have more than that."""
+    """Networks made inside raise `TooManyError` as soon as their size exceeds this."""
     token = _most.set(_Most(hosts, links))
     try:
         yield
@@ -75,7 +75,7 @@ class _Later(Sequence[tuple[str, tuple[str, ...]]]):
 
 
 def router(name: str, **params: Any) -> Any:
-    """What Mininet makes a router of; loaded then, since whoever only plans needs no node."""
+    """The node class that Mininet uses for a router; imported on use, because planning alone needs no node."""
     from testbed.networks.router import Router
 
     return Router(name, **params)
@@ -91,7 +91,7 @@ class RoutedTopo(Topo):  # type: ignore[misc]
         self._addresses: dict[Hop, str] = {}
         self._hosts = 0
         self.nics = _nics.get()
-        self.aliases: dict[str, str] = {}  # further addresses of hosts, which routers know
+        self.aliases: dict[str, str] = {}  # further addresses of hosts, which routers have routes to
         self.nic_hosts: dict[str, tuple[str, ...]] = {}  # of each server, by rail; empty: a host has one interface
         if (counts := self.counts(*args, **kwargs)) is not None:
             hosts, links = counts
@@ -105,7 +105,7 @@ class RoutedTopo(Topo):  # type: ignore[misc]
 
     @classmethod
     def counts(cls, *args: Any, **kwargs: Any) -> tuple[int, int] | None:
-        """How many hosts and links a network with these arguments (of `wire`) has, computed; None: build it to know."""
+        """The number of hosts and links of a network with these arguments (of `wire`), computed; None: only building it shows them."""
         return None
 
     @classmethod
@@ -142,7 +142,7 @@ class RoutedTopo(Topo):  # type: ignore[misc]
     def link(self, a: str, b: str, *, bottleneck: bool = False, **settings: Any) -> None:
         """Join ``a`` and ``b``; a ``bottleneck`` is shaped to the experiment's rate and buffer.
 
-        What the experiment says for all links, ``settings`` say for this one, with units:
+        ``settings`` replace the experiment's settings for this link, with units:
         ``rate`` (or a share of the experiment's: ``"50%"``), ``buffer`` and ``ecn`` of a
         bottleneck; ``delay``, ``jitter``, ``loss`` and ``corrupt`` of any other link (at its routers'
         ends: a host that sends delays nothing). A server of several interfaces has such a link for each.
@@ -197,7 +197,7 @@ class RoutedTopo(Topo):  # type: ignore[misc]
     def _route(self) -> None:
         neighbours = self._neighbours()
         for node, near in neighbours.items():
-            # Else Mininet gives a node's first interface an address of its own choice.
+            # Otherwise Mininet assigns an arbitrary address to a node's first interface.
             self.nodeInfo(node)["ip"] = f"{self._addresses[node, near[0]]}/30"
             if not self.isRouter(node):
                 if len(near) != 1:
@@ -219,7 +219,7 @@ class RoutedTopo(Topo):  # type: ignore[misc]
 
 @lru_cache(maxsize=16)
 def _neighbours(topo: Topo) -> Neighbours:
-    """Who is linked to whom (a topology stays as it was made)."""
+    """Pairs of linked nodes (a topology does not change after construction)."""
     neighbours: Neighbours = {}
     for a, b in topo.links():
         neighbours.setdefault(a, []).append(b)
@@ -267,7 +267,7 @@ def stages(topo: Topo, source: str, target: str) -> tuple[tuple[Hop, ...], ...]:
     """Hop by hop, every link that a packet from ``source`` to ``target`` may cross, over all shortest paths.
 
     A stage of one link is crossed for certain; of several, one is: which one, the kernel's
-    hash decides (`testbed.linux.paths` asks it).
+    hash selects which (`testbed.linux.paths` computes it).
     """
     if source == target:
         return ()

@@ -1,13 +1,13 @@
 """A path is an address: each host has one for every path to it, and routers go by it.
 
-With S spines a host has S addresses beside its own, and a leaf sends what goes to the p-th of them by the p-th spine. So a
+With S spines a host has S addresses in addition to its own, and a leaf sends packets for the p-th of them by the p-th spine. So a
 sender chooses the way of every single packet by its destination, with one socket; what goes to a host's own address is hashed
-over all of them, as ever (ECMP). Where routers cannot be told paths, a host may have any number of addresses that they
+over all of them (ECMP). Where routers cannot be configured with paths, a host may have any number of addresses that they
 hash one by one (`hashed`), as they hash random source ports. With several stages of choice, as in a fat tree, a path is one choice at each of them: the
 number of a path, written in a system of mixed radix.
 
-TCP knows one address of a peer, and routers spray for it (`turns`): TCP numbers the packets of a connection one by one (the
-identification of the IP header), and the lowest bits of that say which way.
+TCP uses one address of a peer, and routers spray for it (`turns`): TCP numbers the packets of a connection one by one (the
+identification of the IP header), and the lowest bits of that number select the path.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def _source(spec: Spec, topo: Topo, bottlenecks: dict[str, Link], text: str, see
 
 
 def _pattern(asked: kinds.Ends, senders: Sequence[str], rate_bps: float) -> dict[str, Any]:
-    """What each kind comes to."""
+    """The load of each kind."""
     match asked:
         case kinds.Long():
             return {"at_once": asked.flows}
@@ -89,7 +89,7 @@ def _period(seconds: float) -> float:
 
 
 def _sides(topo: Topo, bottlenecks: dict[str, Link]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The hosts on both sides of the first bottleneck, as far as one can tell: those next to its ends, else all in two halves."""
+    """The hosts on both sides of the first bottleneck: those next to its ends if known, else all hosts in two halves."""
     hosts = [name for name in topo.hosts() if not topo.isRouter(name)]
     near = {name: {other for a, b in topo.links() for other in (a, b) if name in (a, b)} - {name} for name in hosts}
     for name in sorted(bottlenecks):

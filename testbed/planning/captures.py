@@ -17,8 +17,8 @@ from testbed.models.frames import frame, payload_share
 from testbed.spec import Spec
 from testbed.spec.backend_names import is_computed
 
-BLOCK_BYTES = 44  # of a packet in a pcapng file, besides its data
-RING_BYTES = 92  # of a packet in a ring, at most, besides its data
+BLOCK_BYTES = 44  # overhead of a packet in a pcapng file
+RING_BYTES = 92  # maximum overhead of a packet in a ring
 ACK_BYTES = 66
 ACKS = 1  # for each data packet, at most
 DRAIN_S, MARGIN = 0.1, 4  # a ring holds what a link carries in so many times that

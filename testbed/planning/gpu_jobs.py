@@ -1,6 +1,6 @@
 """Jobs that ask for GPUs: which of a topology's they get, when they start, and what their servers exchange.
 
-A job whose ranks do the same has one worker for each server that it got GPUs of: inside a server it exchanges at `intra_rate` and crosses
+A job whose ranks do the same has one worker for each server on which it holds GPUs: inside a server it exchanges at `intra_rate` and crosses
 no link. The ring enters each server once, and each of its edges between servers carries 2 m (w − 1) / w, with w the job's GPUs.
 
 A job whose ranks differ, or have several groups, has one worker for each GPU. Exchanges among ranks of one server go at `intra_rate`. Of those
@@ -109,8 +109,8 @@ def _life(wanted: Request, given: Assignment) -> Life:
 def on_servers(trace: Trace, gpus: int, servers: int, model: Model) -> Trace:
     """The iteration as its workers carry it out, one on each server (equation 8, but for what contention makes of it).
 
-    Inside one server an all-reduce is a span of computing as long as it takes there, so that a trace that exchanges beside its
-    backward pass takes as long as if it did so after it. What adding up and ξ2 cost is computed at the end.
+    Inside one server an all-reduce counts as a span of computing of the same length. So a trace that exchanges during its
+    backward pass takes as long as if it exchanged after it. The costs of addition and ξ2 are added at the end.
     """
     operations = [_on_servers(op, gpus, servers, model) for op in trace.operations]
     bits = 8 * trace.bytes_per_iteration * (gpus - 1) / gpus

@@ -1,4 +1,4 @@
-"""A trace whose ranks differ, or have several groups, as a plan has it: which exchanges cross the network, over whose connections."""
+"""A trace whose ranks differ, or have several groups, in a plan: which exchanges cross the network, and over which connections."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from testbed.traces.matching import Exchange
 from testbed.traces.trace import Operation, Trace
 from testbed.transports import Flow
 
-MESSAGES = "messages"  # from rank to rank, which share connections whatever their group
-NOTHING = Connections("", ())  # of a job whose ranks all share one server
+MESSAGES = "messages"  # from rank to rank; shared by all groups
+NOTHING = Connections("", ())  # of a job with all ranks on one server
 
 
 def name_of(one: Exchange) -> str:
-    """Of the group, or of messages, whose connections it takes."""
+    """The group, or the messages, whose connections it uses."""
     return MESSAGES if one.message else one.group
 
 
@@ -45,9 +45,9 @@ class Grouped:
     """A trace with its exchanges."""
 
     trace: Trace
-    collective: str | None  # how what it is of the kind of is carried out
+    collective: str | None  # algorithm for operations of its kind
     channels: int
-    given: tuple[int, ...] | None = None  # the server of each rank, by a job scheduler; None: as the trace says
+    given: tuple[int, ...] | None = None  # server of each rank, from a job scheduler; None: as the trace sets it
 
     @cached_property
     def servers(self) -> tuple[int, ...]:
@@ -70,7 +70,7 @@ class Grouped:
         return tuple(found)
 
     def algorithm(self, one: Exchange) -> str:
-        """By which it is carried out; empty for a message, and for uneven parts."""
+        """The algorithm; empty for a message, and for uneven parts."""
         return "" if one.message or matching.rows(one) else traces.algorithm(one.first, self.collective)
 
     def rounds(self, one: Exchange) -> list[dict[Flow, int]]:

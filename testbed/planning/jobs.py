@@ -71,7 +71,7 @@ class Asked:
 
     @cached_property
     def servers(self) -> tuple[int, ...]:
-        """The server of each worker, by number; each has one of its own unless its trace says otherwise."""
+        """The server of each worker, by number; each worker has a separate server unless its trace sets another placement."""
         return self.grouped.servers if self.grouped else tuple(range(self.workers))
 
     @property
@@ -85,7 +85,7 @@ class Asked:
         return bool(self.trace and self.trace.noise.strip("0.%")) if noise is None else noise.amount > 0
 
     def over(self, given: Given, model: Model) -> Asked:
-        """The same job, which asks for GPUs, on the servers where it got them."""
+        """The same job, which requests GPUs, on the servers that it was given."""
         assert self.trace is not None and self.job.gpus is not None
         if self.grouped is not None:
             return replace(self, given=given.servers)
@@ -93,7 +93,7 @@ class Asked:
         return Asked(msgspec.structs.replace(self.job, workers=len(given.hosts)), trace)
 
     def transport(self, system: System) -> str:
-        """How its bytes travel: as it says itself, else as the system does."""
+        """The transport of its bytes: the job's own setting, else the system's."""
         how = self.job.transport or (TCP if self.job.cc else system.transport)
         check_transport(self.job, how)
         return how
@@ -122,7 +122,7 @@ class Asked:
 
     @cached_property
     def flows(self) -> list[Flow]:
-        """Who sends to whom."""
+        """Pairs of sender and receiver."""
         return list(dict.fromkeys(flow for op in self.exchanges for one in self.rounds(op) for flow in one))
 
     @cached_property
@@ -149,7 +149,7 @@ class Asked:
 
     @property
     def computing_s(self) -> float:
-        """Its iteration if exchanges took no time; of a real program nobody knows."""
+        """Its iteration if exchanges took no time; unknown for a real program."""
         return 0.0 if self.trace is None else self.critical_path_s(lambda _op: 0.0)
 
     def timeline(
@@ -217,7 +217,7 @@ class Placed:
 
 
 def asked(spec: Spec) -> list[Asked]:
-    """Every job of the experiment, its trace as it is at the experiment's rate; raises `RequestError`."""
+    """Every job of the experiment, with its trace at the experiment's rate; raises `RequestError`."""
     intra_bps = math.inf if spec.intra_server_rate is None else float(spec.intra_server_rate)
     found = []
     for job in spec.all_jobs:
@@ -281,7 +281,7 @@ def ordered(spec: Spec, wanted: list[Asked], seed: int) -> list[Asked]:
 
 
 def check_size(wanted: Sequence[Asked], spec: Spec) -> None:
-    """Raises `TooLargeError` if the jobs come to more than their backend takes; computed, before anything is built."""
+    """Raises `TooLargeError` if the jobs need more than their backend takes; computed before anything is built."""
     most = limits.limits_for(spec.on)
     most.check("connections", sum(one.connections for one in wanted), "jobs")
     most.check("transfers", sum(one.transfers for one in wanted), "jobs")
@@ -495,7 +495,7 @@ def _network_alone(asked: Asked, hosts: tuple[str, ...], network: Network) -> Wa
 
 
 def _requests(spec: Spec, asked: list[Asked]) -> list[Request]:
-    """What jobs that ask for GPUs want; they arrive when they say, or as --start-offsets lists it, else at the start."""
+    """The requests of jobs for GPUs; arrivals follow the job, else --start-offsets, else they are at the start."""
     arrives = (
         _offsets(spec, asked, [None] * len(asked), spec.seed)
         if spec.start_offsets.times
@@ -515,7 +515,7 @@ def _requests(spec: Spec, asked: list[Asked]) -> list[Request]:
 
 
 def _offsets(spec: Spec, asked: list[Asked], lasts: list[float | None], seed: int) -> list[int]:
-    """When each job starts, in ns: as the job says, as given for all, or drawn from the seed, in a share of what iterations last in turn."""
+    """The start of each job in ns: set by the job, given for all, or sampled from the seed as a fraction of an iteration."""
     if not spec.start_offsets.times:
         draw = random.Random(f"offsets {seed}")
         width = 1.0 if spec.start_offsets == "uniform" else OVERLAP

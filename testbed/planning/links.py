@@ -24,7 +24,7 @@ from testbed.planning import rate_trace
 from testbed.spec import LinkSpec, Spec, limits
 from testbed.spec.relative_quantities import Loss, PriorityQueues
 
-SMALL_QUEUE_BYTES = 1 << 20  # of a socket below TCP, where a host is told nothing (Linux 4.15 to 6.13)
+SMALL_QUEUE_BYTES = 1 << 20  # of a socket without TCP, if a host is not notified (Linux 4.15 to 6.13)
 NOTHING = LinkSpec(delay=Duration(0), jitter=Duration(0), loss=Loss("0%"), corrupt=Share("0%"))
 _SHAPED, _PLAIN = ("rate", "rate_trace", "buffer", "ecn", "queue"), ("delay", "jitter", "loss", "corrupt")
 
@@ -35,7 +35,7 @@ class Network:
 
     topo: RoutedTopo
     topology_args: tuple[int, ...]
-    link: Link  # what the spec says of every bottleneck
+    link: Link  # settings of every bottleneck in the experiment
     bottlenecks: dict[str, Link]
     wires: dict[str, Wire]
     events: tuple[LinkEvent, ...]
@@ -129,7 +129,7 @@ def bottlenecks_and_wires(spec: Spec, topo: Topo) -> tuple[dict[str, Link], dict
             with within(f"topo: link {a}-{b}"):
                 bottlenecks[f"{a}-{b}"] = bottlenecks[f"{b}-{a}"] = link(spec, own)
         for here, there in ((a, b), (b, a)):
-            # What the experiment asks of every path happens once, on its last hop; what is asked of a link, in both its directions.
+            # A setting of the experiment for every path acts once, on its last hop; a setting of a link acts in both its directions.
             told = own if _holds_both_ways(spec, here, there) else LinkSpec()
             last = here in routers and there not in routers
             if last or any(getattr(told, key) is not None for key in _PLAIN):
@@ -143,7 +143,7 @@ def bottlenecks_and_wires(spec: Spec, topo: Topo) -> tuple[dict[str, Link], dict
 
 
 def _of_topology(info: dict[str, Any]) -> LinkSpec:
-    """What a topology file says of a link; raises `UnitError`."""
+    """The settings of a link in a topology file; raises `UnitError`."""
     said = {key: str(info[key]) for key in (*_SHAPED, *_PLAIN) if key in info}
     try:
         return msgspec.convert(said, LinkSpec, dec_hook=decoded)
@@ -152,7 +152,7 @@ def _of_topology(info: dict[str, Any]) -> LinkSpec:
 
 
 def _holds_both_ways(spec: Spec, here: str, there: str) -> bool:
-    """Whether what a link has of its own is meant for this direction too."""
+    """Whether the link's own settings apply to this direction as well."""
     back = spec.link.get(f"{there}-{here}")
     return back is None or not back.oneway
 
@@ -176,7 +176,7 @@ def sender(spec: Spec) -> Sender:
 
 
 def nics(sender: Sender, topo: Topo, bottlenecks: dict[str, Link]) -> tuple[str, ...]:
-    """The directions that leave a host by an interface of a rate of its own."""
+    """The directions that leave a host by an interface with its own rate."""
     if sender.nic_bps is None:
         return ()
     ways = [way for a, b in topo.links(sort=True) for way in ((a, b), (b, a))]
@@ -289,7 +289,7 @@ def _solved(link: Link, bands: int) -> tuple[EcnThreshold, ...]:
 
 
 def _wire(told: LinkSpec) -> Wire:
-    """Of what is said in full; raises `UnitError`."""
+    """A link from a complete description; raises `UnitError`."""
     assert told.delay is not None and told.jitter is not None and told.loss is not None and told.corrupt is not None
     if told.jitter > told.delay:
         raise UnitError(f"the jitter {told.jitter} is more than the delay, {told.delay}")

@@ -1,7 +1,7 @@
 """Folder names of experiments: made from the fields that differ from the defaults, or from those of another experiment.
 
 ``dumbbell-4xsynthetic-rate-50gbit`` is the name of an experiment that has none; ``interleaving-on-flow`` is that of a named one that
-runs on another backend than its file says, or whose folder holds another experiment (`testbed.campaign.stored.folders`).
+runs on another backend than its file selects, or whose folder holds another experiment (`testbed.campaign.stored.folders`).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def apart(name: str, there: Asked, asked: Asked, *, default: bool) -> str:
 
 
 def digest(asked: Asked) -> str:
-    """A few digits that tell experiments apart."""
+    """A few digits that distinguish experiments."""
     fields = to_folder_form(Spec, canonical(dict(asked.fields), "asked"))
     return _hash(msgspec.json.encode(fields, order="deterministic").decode())
 
@@ -130,7 +130,7 @@ def _noted(name: str, files: dict[str, str]) -> str:
 
 
 def _value(fields: Mapping[str, Any], field: str) -> Any:
-    """What an experiment has, by default too, as it is typed."""
+    """The values of an experiment's fields as typed, defaults included."""
     fields = canonical(dict(fields), "asked")  # a stored run may have an older name
     if field in fields or field in (*NO_PART, "on"):
         return fields.get(field)
@@ -173,7 +173,7 @@ def _exact(value: Any) -> str | int:
 
 
 def _text(value: Any) -> str | None:
-    """A value as it is typed; None if it is no single one."""
+    """A value as typed; None if it is not a single value."""
     if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
         return "-".join(value)
     if isinstance(value, bool):

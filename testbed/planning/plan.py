@@ -116,12 +116,12 @@ def _by_chance(way: Way) -> bool:
 
 
 def _isolated(spec: Spec, plan: Plan, ways: list[Way], there: list[Isolated]) -> list[Isolated]:
-    """The isolated runs of a run's jobs that are wanted beside those that are ``there``: one for each kind of job at most."""
+    """The isolated runs that are needed in addition to those that are ``there``: at most one for each kind of job."""
     kinds = [(job, way) for job, way in zip(plan.jobs, ways, strict=True) if job.like == job.job]
     if spec.isolated_runs == "none" or (spec.isolated_runs == "first" and plan.seed != spec.seed):
         kinds = kinds if plan.system.flow_scheduler is not None and not spec.lives else []
     elif spec.isolated_runs not in ("each", "first"):
-        # A scheduler that sets a clock goes by isolated runs of its own, of its own seed.
+        # A scheduler that sets a clock uses separate isolated runs, of its own seed.
         timed, itself = any(job.grid for job in plan.jobs), isolated.is_its_own(plan)
         missing = [not itself and not any(one.serves(plan, job, way) for one in there) for job, way in kinds]
         kinds = [kind for kind, lacks in zip(kinds, missing, strict=True) if timed or lacks]
@@ -156,7 +156,7 @@ def plan_seed(scenario: Scenario, seed: int) -> Planned:
 
 
 def replan(scenario: Scenario, plan: Plan, profiles: Mapping[int, Profile]) -> Plan:
-    """``plan`` as its flow scheduler makes it that knows what each job's iterations took alone, by job."""
+    """``plan`` after its flow scheduler has received what each job's iterations took in isolation, by job."""
     placed = next(one for one in scenario.placed if (one.seed, one.scheduler) == (plan.seed, plan.scheduler))
     system = next(system for system in scenario.systems if system.label == plan.system.label)
     again = _plan(scenario, placed, system, profiles)
@@ -266,7 +266,7 @@ def _check_marks(plan: Plan) -> None:
 
 
 def _paths(network: Network, placed: Placed, system: System) -> tuple[int, bool]:
-    """How many addresses each host has: one for each path, if a transport sprays (its options say ``sprays``); and whether it is hashed over instead."""
+    """The number of addresses of each host, one for each path if a transport sprays (option ``sprays``); and whether paths are hashed instead."""
     sprays = [one.options for one in _transports(placed, system) if one.options.sprays]
     if not sprays:
         return 1, False
@@ -392,14 +392,14 @@ def _alone(plan: Plan, job: JobPlan) -> Plan:
     lone = msgspec.structs.replace(
         job, offset_ns=0, leave_ns=None, iterations=min(job.iterations, ALONE_ITERATIONS), grid=None, life=life
     )
-    # Nothing happens to links: `isolated_s` is what a job takes on the network as it is at first.
+    # Link events are ignored: `isolated_s` is a job's time on the initial network.
     return msgspec.structs.replace(
         plan, alone=job.job, jobs=(lone,), measure_capacity=False, schedule=None, events=(), background=(), capture=None
     )
 
 
 def _schedule(system: System, placed: Placed, network: Network, profiles: Mapping[int, Profile]) -> flow.Sharing:
-    """What ``system`` tells every job; raises `RequestError`."""
+    """The settings that ``system`` gives every job; raises `RequestError`."""
     if system.flow_scheduler is None:
         return systems.take_turns(system, len(placed.asked))
     share = payload_share(network.link.mtu)

@@ -1,4 +1,4 @@
-"""What a flow scheduler is told of a job: when it wants how much of each link."""
+"""A job's profile for a flow scheduler: when the job needs how much of each link."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedules computed and measured: a job scheduler's answer carried out by the event loop of a cluster. Nothing is emulated."""
+"""Computed and measured schedules: a job scheduler's answer run by the event loop of a cluster. Nothing is emulated."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def carry_out(scheduler: str, requests: Sequence[Request], gpus: tuple[Gpu, ...]
     ran = simulate(given, servers, policy, Contended(model, len(servers.sizes)), slot_s=model.slot_s)
     if ran is None:
         raise RequestError("it leaves jobs without GPUs that are ever free; it is for jobs that start at once")
-    # Whoever starts `At` a time arrived then for the event loop: measured is from when it was asked for.
+    # For the event loop, a job that starts `At` a time arrived then; measures count from its actual arrival.
     ran = tuple(replace(job, request=request) for job, request in zip(ran, requests, strict=True))
     return Carried(measure(ran, servers, model.iteration_s), assigned.trials, ran)
 
@@ -60,7 +60,7 @@ class Cell:
 
 
 def cells(asked: Asked) -> list[Cell]:
-    """What an experiment consists of; each can be computed by itself."""
+    """The parts of an experiment; each can be computed separately."""
     return [
         Cell(setting, servers, seed, asked.scheduler, asked.alpha, asked.jobs)
         for seed, setting, servers in itertools.product(range(1, asked.seeds + 1), asked.setting, asked.servers)

@@ -1,4 +1,4 @@
-"""What a trace asks of a cluster in the terms of equation 8: how long an iteration computes, and what it all-reduces.
+"""A trace's demand on a cluster in the terms of equation 8: how long an iteration computes, and the size of its all-reduce.
 
 The computing is the longest chain of computes, exchanges taking no time. The tensor is the one whose ring all-reduce puts as many bytes on
 an uplink as the trace's exchanges put on that of its busiest server. Ranks of a group that stays inside a server share an uplink, and what
@@ -18,7 +18,7 @@ from testbed.traces import trace as traces
 from testbed.traces.trace import ALGORITHMS, Operation, Trace
 from testbed.traces.wire_bytes import usual_bytes
 
-MOST_BY_ROUNDS = 512  # GPUs of a collective whose algorithm is not the usual one: its bytes are counted round by round
+MOST_BY_ROUNDS = 512  # GPUs of a collective with a non-default algorithm: its bytes are counted round by round
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Demand:
 
 
 def demand(trace: Trace, gpus: int | None = None) -> Demand:
-    """Of a trace whose computes have durations, on so many GPUs (None: its ranks); raises `RequestError` where it cannot have them."""
+    """The demand of a trace with compute durations, on so many GPUs (None: its ranks); raises `RequestError` if it has none."""
     wanted = gpus or trace.ranks
     if wanted is None:
         raise RequestError(f"trace {quoted(trace.name)} does not say how many ranks it has. Give the job's GPUs")

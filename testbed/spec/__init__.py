@@ -1,4 +1,4 @@
-"""What the user asks for: one experiment, from a TOML file, from flags, or both.
+"""The experiment that a user requests, from a TOML file, from flags, or from both.
 
 Every field (`testbed.spec.experiment`) is a flag (``--rate``) and a key of the file (``rate = "500mbit"``);
 flags win. Quantities are text with a unit in both. A file may stand on another one
@@ -39,7 +39,7 @@ def read(file: str | None, flags: dict[str, Any]) -> Spec:
 
 
 def read_file(file: str) -> dict[str, Any]:
-    """What an experiment's file says; raises `RequestError`."""
+    """Parse the tables of an experiment file; raises `RequestError`."""
     return files.read(Path(file), Spec.__struct_fields__)
 
 
@@ -115,7 +115,7 @@ def _check_text(source: str, field: str, value: Any) -> None:
 
 
 def _check_heard(fields: dict[str, Any], given: dict[str, Any], source: str) -> None:
-    """Raises `RequestError` if a flag has no effect, since every ``[[job]]`` of the file says that itself."""
+    """Raises `RequestError` for a flag without effect, because every ``[[job]]`` of the file sets that value."""
     jobs = fields.get("job") if "job" not in given else None
     own = [one for one in jobs if isinstance(one, dict)] if isinstance(jobs, list) else []
     what = {"trace", "compute", "bytes", "ddp", "cmd"}

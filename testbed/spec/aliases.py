@@ -12,7 +12,7 @@ from testbed.spec.experiment import Spec
 
 ALIASES = fields.aliases(Spec)
 TABLES = {"realtime": "real-clock"}  # old names of tables
-INSIDE = ("quick", "real-clock")  # tables whose keys are fields, too
+INSIDE = ("quick", "real-clock")  # tables whose keys are fields as well
 
 
 def canonical(given: dict[str, Any], source: str) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def path_of(path: str) -> str:
 
 
 def in_folder(path: str, value: Any) -> tuple[str, Any]:
-    """What names of folders call the field at a ``path``, and its ``value``; a name that is no old one stays as it is typed."""
+    """The field name and ``value`` for a ``path`` in a folder name; a name that is not an old one stays unchanged."""
     _, kind, field = _walked(path)
     typed = path.rsplit(".", maxsplit=1)[-1]
     if field is None:
@@ -46,7 +46,7 @@ def in_folder(path: str, value: Any) -> tuple[str, Any]:
 
 
 def _swept(swept: dict[str, Any]) -> dict[str, Any]:
-    """Paths whose names of folders stay are canonical, all others as they are typed."""
+    """Paths in folder names that stay are canonical; all others stay as typed."""
     result: dict[str, Any] = {}
     for path, value in swept.items():
         field = _walked(path)[2]

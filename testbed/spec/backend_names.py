@@ -80,5 +80,5 @@ def in_own_vm() -> bool:
 
 
 def in_real_time(on: str) -> bool:
-    """Whether the clock there is a real one, as far as ``on`` says."""
+    """Whether the backend uses a real clock, as far as ``on`` shows it."""
     return on not in ("auto", EXACT, MODEL)

@@ -51,7 +51,7 @@ class LinkSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = False
 
     def beside(self, usual: LinkSpec) -> LinkSpec:
-        """What is not said here is as ``usual`` says."""
+        """These settings, with missing ones taken from ``usual``."""
         own = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
         return msgspec.structs.replace(usual, **own)
 
@@ -505,7 +505,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return tuple(result)
 
 
-OF_JOBS = tuple(name for name in fields.of_struct(Job) if name in fields.of_struct(Spec))  # what a job may say itself
+OF_JOBS = tuple(name for name in fields.of_struct(Job) if name in fields.of_struct(Spec))  # set by jobs, too
 
 
 def default_job(jobs: int, rate_bps: int, mtu: int) -> tuple[Duration, Size]:

@@ -1,7 +1,7 @@
 """Code that an experiment's file names: a topology, a congestion control, a program.
 
-Root does not execute it unless the user says so (``--allow-external-code``): another user may have written the file. What
-the user names on the command line is the user's own choice, and needs no flag.
+Root does not execute it without ``--allow-external-code``, because another user may have written the file. Files that
+the user names on the command line are the user's own choice, and need no flag.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A field is declared where its struct is: ``mtu: Annotated[int, field("bytes of a packet", group="network", low=576)] = 1500``.
 From this follow the flag and its help (`testbed.cli.flags`), the JSON schema (`testbed.spec.schema`), the documentation
-(`testbed.spec.field_tables`), other names (`testbed.spec.aliases`), and the command that asks for the same (`words`).
+(`testbed.spec.field_tables`), other names (`testbed.spec.aliases`), and the equivalent command (`words`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ GROUPS = ("workload", "systems", "network", "repetition", "measurement", "where 
 
 @dataclass(frozen=True, kw_only=True)
 class Declaration:
-    """What a type and a default do not say of a field."""
+    """Properties of a field that its type and default do not show."""
 
     description: str
     group: str = ""  # of `GROUPS`; none for a field of a link, an event or a job
@@ -63,7 +63,7 @@ class Field:
 
     @property
     def usual(self) -> str:
-        """What holds if nothing is said, as it is typed; empty if that is nothing."""
+        """The default as it is typed; empty if there is none."""
         if isinstance(self.default, tuple):
             return " ".join(map(str, self.default))
         if self.default in (None, "") or isinstance(self.default, bool | dict):
@@ -72,7 +72,7 @@ class Field:
 
     @property
     def help(self) -> str:
-        """What it means, and in brackets what holds if nothing is said."""
+        """The meaning of the field, with its default in brackets."""
         return _with(self.declaration.description, self.usual)
 
     @property
@@ -92,7 +92,7 @@ class Field:
 
     @property
     def is_repeated(self) -> bool:
-        """Whether each of its values is a table, and has a flag of its own."""
+        """Whether each of its values is a table with its own flag."""
         return self.is_list and self.tables is not None
 
     @property

@@ -1,4 +1,4 @@
-"""Experiment files: what their tables come to, before anybody asks what it means (`testbed.spec`).
+"""Experiment files: reading and merging their tables, before `testbed.spec` interprets them.
 
 A file may stand on another one (``base``); its tables ``[quick]`` and ``[real-clock]`` take the
 place of its other fields in some cases; any field can be put in by its path.
@@ -69,7 +69,7 @@ def _without(swept: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
 
 
 def read(path: Path, fields: Collection[str], above: tuple[Path, ...] = ()) -> Fields:
-    """What a file says on top of its ``base``; tables are merged, everything else is replaced.
+    """The tables of a file merged over its ``base``; all values except tables are replaced.
 
     ``fields``: the names there are. Raises `RequestError`.
     """
@@ -96,7 +96,7 @@ def read(path: Path, fields: Collection[str], above: tuple[Path, ...] = ()) -> F
 
 
 def is_named(path: Path) -> bool:
-    """Whether a file says the experiment's name itself, which is else made from its own."""
+    """Whether a file sets the experiment's name itself; otherwise the name follows from the file's name."""
     return "name" in _read_toml(path)
 
 
@@ -115,7 +115,7 @@ def with_room(fields: Fields, coming: Collection[str]) -> Fields:
     return {key: value for key, value in fields.items() if key not in gone}
 
 
-# In what a file says of these, files are named relative to it: ./mine.py,3  mine.json,workers=4  reno+tcp_mine.c:step=4
+# File names in these values are relative to the experiment file: ./mine.py,3  mine.json,workers=4  reno+tcp_mine.c:step=4
 _NAMES_FILES = ("topo", "trace", "collective", "system", "cc", "job", "congestion", "transport", "flow_scheduler")
 _FILE = re.compile(r"(?:^|(?<=\+))(?![/~])[^,:+]+\.(?:py|json|toml|c)(?=[,:+]|$)")
 

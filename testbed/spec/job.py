@@ -1,12 +1,12 @@
-"""One job as the user asks for it: ``[[job]]`` in a file, ``--job`` on the command line.
+"""One job as the user requests it: ``[[job]]`` in a file, ``--job`` on the command line.
 
-On the command line the first word says what it does, options follow::
+On the command line the first word selects the kind of job, options follow::
 
     --job resnet50,workers=4,collective=tree,channels=2
     --job synthetic,compute=500ms,bytes=28MB,offset=2s,leave=20s
     --job ddp:resnet18,transport=ltp --job "cmd:python train.py --epochs 1"
 
-What a job does not say is as the experiment has it (``--trace``, ``--workers``, ...).
+A job takes values that it does not set from the experiment (``--trace``, ``--workers``, ...).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from testbed.traces.noise import Noise
 from testbed.traces.trace import Trace
 
 USUAL_WORKERS = 2
-LEARNS_BY = ("parameter_server", "ring")  # the first, if nothing is said
+LEARNS_BY = ("parameter_server", "ring")  # the first is the default
 _WHAT = ("trace", "ddp", "cmd")
 _OF_A_REPLAY = ("train", "collective", "channels", "credit_bytes", "partition_bytes", "noise")
 
@@ -192,7 +192,7 @@ def complete(job: Job, defaults: Job) -> Job:
 
 
 def _ranks(job: Job) -> int | None:
-    """Of the trace that it replays, if that says."""
+    """The number that its trace gives, if it gives one."""
     if job.trace is None or job.program is not None:
         return None
     with within("trace"):
@@ -247,7 +247,7 @@ def _check(job: Job) -> None:
         raise JobError(f"{job.buckets} is not between 1 and 1000, a byte each", where="buckets")
     if job.gpus is not None and not 1 <= job.gpus <= 4096:
         raise JobError(f"{job.gpus} is not between 1 and 4096", where="gpus")
-    if (job.workers or 0) < 2:  # how many at most, its backend says (testbed.spec.limits)
+    if (job.workers or 0) < 2:  # the upper limit depends on the backend (testbed.spec.limits)
         raise JobError(f"{job.workers} is less than 2", where="workers")
     for name, low, high in (("channels", 1, 32), ("iterations", 1, 100_000)):
         value = getattr(job, name)
@@ -321,7 +321,7 @@ def _check_trace(job: Job) -> None:
 
 
 def _check_groups(job: Job, trace: Trace) -> None:
-    """Raises `JobError` for what a job whose ranks differ, or have several groups, cannot have."""
+    """Raises `JobError` for options that a job with different ranks or several groups cannot have."""
     if job.workers != trace.ranks:
         raise JobError(
             f"{trace.name} has {trace.ranks} ranks, and {job.workers} workers are asked for. Leave out workers",

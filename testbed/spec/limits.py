@@ -1,6 +1,6 @@
 """How large an experiment may be on one backend, counted before anything of it is built.
 
-What a backend takes is the backend's to say: emulation needs a process, a namespace and a queue for everything it has, a
+Each backend sets its own limits: emulation needs a process, a namespace and a queue for every element, a
 backend that computes flows does not.
 """
 
@@ -27,10 +27,10 @@ class Limits:
     connections: int  # of all jobs together
     transfers: int  # from one worker to another, of all jobs in one iteration
     runs: int  # of one experiment: congestion controls × seeds
-    done: str  # what the backend does with them, as messages say it: "emulated"
+    done: str  # verb for messages: "emulated"
 
     def check(self, what: str, count: int, where: str) -> None:
-        """Raises `TooLargeError` if there are more of ``what`` (a field) than this; ``where`` says who has them."""
+        """Raises `TooLargeError` if there are more of ``what`` (a field) than this; ``where`` names the limited component."""
         most: int = getattr(self, what)
         if count > most:
             raise TooLargeError(f"{where}: {count:,} {what}, and {most:,} is the most that can be {self.done}")

@@ -1,6 +1,6 @@
-"""What is asked of links and hosts relative to something else: text that is read once, when the spec is, and says more when that is known.
+"""Quantities of links and hosts relative to another value: the text is parsed once, and resolved when the other value is known.
 
-Each is the text as it was written (names of experiments and messages show it), and what it says of a rate, a buffer, an MTU.
+Each keeps its text as written, for names of experiments and messages, and resolves it for a rate, a buffer, or an MTU.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ BURST = {"loss", "p", "r"}
 
 
 def _burst(text: str) -> dict[str, str]:
-    """What ``ge:`` says, each once; empty if it says anything twice."""
+    """The parameters of ``ge:``, each at most once; empty if one is repeated."""
     items = [item.partition("=") for item in text.removeprefix("ge:").split(",")]
     shares = {name: share for name, _, share in items}
     return shares if len(shares) == len(items) else {}
@@ -125,7 +125,7 @@ class LinkRate(Written):
 
 
 class NicRate(LinkRate):
-    """Or ``inf``: none of its own."""
+    """Or ``inf``: unlimited."""
 
     def read(self) -> None:
         if self != "inf":

@@ -121,7 +121,7 @@ def _check_published(setting: Setting, asked: Asked) -> None:
 
 
 def _check_few(setting: Setting, asked: Asked) -> None:
-    """They say who they are, and nothing else."""
+    """Options that give the name and nothing else."""
     if setting != Setting(name=setting.name, largest=setting.largest, seconds=setting.seconds):
         raise RequestError("few jobs communicate nothing: `largest` or `seconds` is all that they have")
     if (setting.largest is None) == (not setting.seconds):

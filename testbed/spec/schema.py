@@ -25,7 +25,7 @@ def schema() -> dict[str, Any]:
     properties = found["$defs"]["Spec"]["properties"]
     for name, field in fields.of_struct(Spec).items():
         said = field.declaration
-        if isinstance(field.default, Quantity | Written):  # msgspec tells no defaults of types that it does not know
+        if isinstance(field.default, Quantity | Written):  # msgspec gives no defaults of custom types
             properties[name]["default"] = field.usual
         if field.type is int:
             ends = {"minimum": said.low, "maximum": said.high}

@@ -37,7 +37,7 @@ Point = dict[str, Any]  # values by path
 
 
 def read(file: str | None, flags: dict[str, Any]) -> list[Spec]:
-    """Every experiment of ``file`` (none: of the flags alone), each with a name of its own; raises `RequestError`."""
+    """Every experiment of ``file`` (None: of the flags alone), each with a unique name; raises `RequestError`."""
     if file is None:
         return [spec.read(None, flags)]
     flags = canonical(flags, "the command line")

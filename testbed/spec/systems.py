@@ -4,8 +4,8 @@
 
     --system reno mltcp_reno reno+cubic reno:early_close=0.8 cassini cassini:over=cubic unfair:weights=3/1 priority ltp:fraction=0.9
 
-The role of a system follows from its congestion controls' own files: a treatment if one of them is, else a baseline; a
-transport that is not TCP is a treatment; a flow scheduler, which knows what no congestion control does, is a reference. Two options go with every
+The role of a system follows from its congestion controls' own files: a treatment if one of them is, else a baseline. A
+transport that is not TCP is a treatment. A flow scheduler has information that no congestion control has, so it is a reference. Two options go with every
 system: ``role=`` overrides that role, ``label=`` is its name in tables and figures.
 """
 
@@ -39,12 +39,12 @@ def parse(text: str) -> System:
 
 
 def read(text: str) -> SystemText:
-    """One word of ``--system`` taken apart, before its names are looked up; raises `RequestError`."""
+    """One word of ``--system`` split into its parts, before its names are looked up; raises `RequestError`."""
     return system_text.parse(text, _takes_turns)
 
 
 def resolve(typed: SystemText, text: str) -> System:
-    """What ``typed`` asks for, in ``text``; raises `RequestError`."""
+    """The option ``typed`` in ``text``; raises `RequestError`."""
     if typed.role is not None and typed.role not in get_args(Role):
         raise RequestError(
             f"role in {quoted(text)}: {quoted(typed.role)} is no role. Give one of {', '.join(get_args(Role))}."
@@ -169,7 +169,7 @@ def in_turn(text: str) -> list[str]:
 
 
 def share(system: System, demands: Sequence[flow.Demand], links: Mapping[str, float]) -> flow.Sharing:
-    """What its flow scheduler tells each job; raises `RequestError`."""
+    """The settings that its flow scheduler gives each job; raises `RequestError`."""
     assert system.flow_scheduler is not None
     with within(f"system: {system.label}"):
         decided = flow.parse(system.flow_scheduler).share(demands, links)
