@@ -37,8 +37,8 @@ KERNEL = Path(ROOT) / "kernel"
 PROGRAMS = KERNEL / "bpf"
 USER_MODE_CONFIG = KERNEL / "uml" / "config"
 NAMED_OTHERWISE = {"HSTCP": "highspeed"}  # CONFIG_TCP_CONG_…, where a congestion control has another name
-ALWAYS = "reno"  # in every Linux, whatever its configuration
-DECLARED = re.compile(r"^[ */#]*testbed: +(.+?)[ */]*$", re.MULTILINE)  # in the file of one's own
+ALWAYS = "reno"  # in every Linux, for any configuration
+DECLARED = re.compile(r"^[ */#]*testbed: +(.+?)[ */]*$", re.MULTILINE)  # in the custom file
 WHOLE = Integer(-(2**63), 2**63 - 1)
 LONGEST_BYTES = 1 << 20  # of such a file, as far as this is looked for
 
@@ -53,7 +53,7 @@ def families() -> Mapping[str, Family]:
 
 
 def titled(name: str) -> str:
-    """A congestion control as people write it: ``MLTCP-Reno``; what is not known, as it is."""
+    """A congestion control's usual spelling: ``MLTCP-Reno``; unknown names stay unchanged."""
     family = families().get(name)
     return family.title or name if family else name
 
@@ -92,7 +92,7 @@ def of_the_kernel(cc: CongestionControl) -> bool:
 
 
 def at_boot(ccs: Iterable[CongestionControl]) -> list[str]:
-    """What a kernel's command line says of the parameters of its own congestion controls: ``tcp_cubic.beta=512``."""
+    """The parameters of a kernel's built-in congestion controls on its command line: ``tcp_cubic.beta=512``."""
     return [
         f"tcp_{cc.name}.{constant}={value}"
         for cc in ccs
@@ -153,7 +153,7 @@ def _constants(name: str, part: Part, usual: str) -> tuple[str | None, Mapping[s
     return chosen, {constants[key]: value for key, value in given.items()}
 
 
-@cache  # read once, whichever job or run asks again
+@cache  # read once, for all jobs and runs
 def _given(name: str, part: Part) -> Mapping[str, Any]:
     return options.read(declared(families()[name]), part)
 
@@ -186,7 +186,7 @@ def _whole(text: str) -> int:
 
 
 def _says(file: Path) -> tuple[str | None, Traits]:
-    """What a file of one's own says of itself in a comment, ``testbed: base=reno needs_marks``; nothing else is assumed."""
+    """The declarations of a custom file in a comment, ``testbed: base=reno needs_marks``; nothing else is assumed."""
     with file.open(errors="replace") as text:
         found = DECLARED.search(text.read(LONGEST_BYTES))
     words = dict(word.partition("=")[::2] for word in (found[1].split() if found else ()))

@@ -1,4 +1,4 @@
-"""F as ``kernel/mltcp.h`` computes it, for flows whose eBPF program does not tell.
+"""F as ``kernel/mltcp.h`` computes it, for flows whose eBPF program does not report it.
 
 Standard library only: the sampler uses it for every flow and sample.
 """

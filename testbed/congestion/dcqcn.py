@@ -1,4 +1,4 @@
-"""DCQCN (SIGCOMM 2015) as a TCP congestion control, alone and under MLTCP: it sends at a rate of its own."""
+"""DCQCN (SIGCOMM 2015) as a TCP congestion control, in isolation and under MLTCP: it paces at a computed rate."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def scaled_to(rate_bps: int) -> Mapping[str, int]:
     }  # fmt: skip
 
 
-# What adapters come with, whatever their rate. Gain and timer of alpha and the interval of reductions as NVIDIA's page of
+# Defaults of adapters, independent of their rate. Gain and timer of alpha and the interval of reductions as NVIDIA's page of
 # DCQCN's parameters has them (dce_tcp_g 1019, dce_tcp_rtt 1, rate_reduce_monitor_period 4); the others recalled, not confirmed
 # (rpg_ai_rate 5, rpg_hai_rate 50, rpg_time_reset 300, rpg_byte_reset 32767, rpg_threshold 1).
 ADAPTER = Preset({

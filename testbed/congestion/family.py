@@ -40,7 +40,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Preset:
-    """Parameters that belong together, as one writes them; ``asks`` for one that it has no value for."""
+    """Parameters that belong together, in their written form; ``asks`` for one that it has no value for."""
 
     values: Mapping[str, str]
     asks: str | None = None

@@ -1,7 +1,7 @@
-"""The kernel's own: what Linux has, if its configuration says so; anything else was misspelt.
+"""The built-in congestion controls of Linux, if its configuration has them; any other name is misspelt.
 
 Their parameters are those of the kernel's modules (``net/ipv4/tcp_NAME.c``). All connections of a kernel share them, so a
-run sets them in a kernel of its own (``--on uml``), when it boots.
+run sets them in a separate kernel (``--on uml``), when it boots.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ PRESETS = {
     "recommended": Preset(RECOMMENDED),
     "placebo": Preset({**RECOMMENDED, **ALMOST_CONSTANT_F}),
 }
-STATE = "mltcp_flows"  # the eBPF map that holds what a flow knows of its iteration
+STATE = "mltcp_flows"  # the eBPF map that holds a flow's state of its iteration
 
 
 def _on(base: str, title: str, *, needs_marks: bool = False) -> Family:

@@ -40,7 +40,7 @@ def parameters(options: Options, buffer: Buffer) -> dict[str, int]:
 
 
 def codel_parameters(options: Options, buffer: Buffer) -> dict[str, int]:
-    """The parameters of CoDel itself, whatever queues it watches."""
+    """The parameters of CoDel itself, for any set of queues that it manages."""
     if options.ce_threshold is not None and not buffer.marks:
         raise ValueError("ce_threshold is for a queue that marks. Leave out --ecn off.")
     found = {"target_us": options.target // 1000, "interval_us": options.interval // 1000, "ecn": int(buffer.marks)}

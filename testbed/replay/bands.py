@@ -95,7 +95,7 @@ class Bands:
         return self.left - (self.thresholds[band] if band < len(self.thresholds) else 0)
 
     def claim(self, link: socket.socket, size: int) -> int:
-        """Mark ``link`` and say how many of ``size`` bytes may be sent before the band changes."""
+        """Mark ``link`` and return how many of ``size`` bytes may be sent before the priority queue changes."""
         with self.lock:
             band = self.band
             if self.marked.get(link, 0) != band:

@@ -1,6 +1,6 @@
-"""Announce real computing, under virtual time, to whom waits outside: virtual time stands still while it lasts.
+"""Announce real computing to the monitor under virtual time: virtual time stands still while the computing lasts.
 
-Otherwise a process that computes for a minute cannot be told from one that spins for ever, and ends the run
+Otherwise a process that computes for a minute looks like one in an endless loop, and the monitor ends the run
 (`testbed.backends.progress`). Standard library only.
 """
 
@@ -11,15 +11,15 @@ import json
 import os
 from collections.abc import Iterator
 
-CONSOLE = "/dev/console"  # of a user-mode Linux: what is written there is heard outside at once
+CONSOLE = "/dev/console"  # of a user-mode Linux: the monitor outside receives each write at once
 
 
 @contextlib.contextmanager
 def announced(who: str, console: str = CONSOLE) -> Iterator[None]:
     """``with announced("job 0, worker 1"): …``: computes for real, for up to half an hour at a time.
 
-    For what a run takes part in beside replayed traces, of which nothing here computes for real yet: a topology of
-    one's own that takes long to build, participants to come.
+    For parts of a run other than replayed traces, of which none computes for real yet: a custom topology that
+    takes long to build, or other participants.
     """
     _say(console, {"event": "computing", "who": who, "begins": True})
     try:
@@ -29,7 +29,7 @@ def announced(who: str, console: str = CONSOLE) -> Iterator[None]:
 
 
 def _say(console: str, event: dict[str, object]) -> None:
-    """In one write, so that nobody else's words come in between."""
+    """In one write, so that other output cannot split it."""
     out = os.open(console, os.O_WRONLY | os.O_APPEND | os.O_NOCTTY)
     try:
         os.write(out, json.dumps(event).encode() + b"\n")

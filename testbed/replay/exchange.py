@@ -38,11 +38,11 @@ class Content(Protocol):
         ...
 
     def received(self, peer: int, message: Message, holes: Sequence[Span]) -> None:
-        """What ``peer`` sent has; of holes in which stands what was in its room before, nothing is said."""
+        """The received data of ``peer``; missing ranges hold the buffer's former content, and are not reported here."""
         ...
 
     def evaluate(self) -> Look | None:
-        """What is seen after this round, by who looks."""
+        """The result after this round, for trainings that evaluate it."""
         ...
 
 
@@ -55,15 +55,15 @@ class Link:
     round: int = 0  # the iteration
     operation: int = 0
     closes: Callable[[Stage], Close] = lambda _stage: Close()
-    ended: Callable[[Link, Message, bool, Delivery], None] | None = None  # is told how each was sent (True) or received
-    window: Window | None = None  # what its worker has on its way, at most
+    ended: Callable[[Link, Message, bool, Delivery], None] | None = None  # called for each one sent (True) or received
+    window: Window | None = None  # maximum bytes of its worker in flight
     priority: Priority = ()  # there
-    band: Callable[[Message], int] | None = None  # by which messages have their priority, in place of the link
+    band: Callable[[Message], int] | None = None  # that decide the priority of messages, instead of the link
     partition: int | None = None  # bytes of a message, at most
     layer: int = 0
     layers: int = 1
     importance: tuple[float, ...] = ()
-    content: Content | None = None  # None: bytes that nobody looks at
+    content: Content | None = None  # None: bytes without content
     sent: int = 0  # messages
     received: int = 0
 
@@ -88,7 +88,7 @@ class Link:
 Links = Mapping[Flow, Link]
 
 
-# Of messages that have ended, what is left to do: raise what one failed of, or tell whom it concerns.
+# Completion of messages that have ended: raise the error of one that failed, or notify its consumer.
 Ends = queue.SimpleQueue[Callable[[], None]]
 
 
@@ -121,7 +121,7 @@ def _has_left(link: Link, message: Message, transfer: Transfer) -> None:
 
 
 def _start(link: Link, messages: Iterator[Message], ends: Ends) -> None:
-    """Post a tensor's messages in their order; in a window each waits for room when the one before it has gone, and who makes it goes on."""
+    """Post a tensor's messages in order; with a credit each waits until the one before has freed room, and the thread that frees it posts the next."""
     window = link.window
     for message in messages:
         if window and not window.ask(link.turn(message), message.bytes, partial(_go_on, link, message, messages, ends)):
@@ -142,7 +142,7 @@ def _go(link: Link, message: Message, ends: Ends) -> None:
 
     try:
         _posted(link, message).on_done(left)
-    except BaseException as error:  # of this exchange, whoever made room for it
+    except BaseException as error:  # of this exchange, from any thread that freed room for it
         ends.put(partial(_raise, error))
 
 
@@ -151,7 +151,7 @@ def _raise(error: BaseException) -> None:
 
 
 def answer(link: Link) -> None:
-    """Send a byte back on a flow that ends here; it is nobody's tensor, so neither end counts it."""
+    """Send a byte back on a flow that ends here; it belongs to no tensor, so neither end counts it."""
     link.endpoint.post_send(link.peer, link.message(link.sent, 1, "parameter"), b"\0").wait()
 
 
@@ -161,7 +161,7 @@ def answered(link: Link) -> None:
 
 
 def receive(link: Link, size: int, stage: Stage = "parameter", hops: int = 1) -> None:
-    """Receive ``size`` bytes, or as many as the transport says are enough, and drop them unless somebody looks at them.
+    """Receive ``size`` bytes, or as many as the transport considers enough, and drop them unless a reader is given.
 
     ``hops``: how often it goes from rank to rank, until it is where it is to be.
     """
@@ -170,7 +170,7 @@ def receive(link: Link, size: int, stage: Stage = "parameter", hops: int = 1) ->
 
 
 def _coming(link: Link, size: int, stage: Stage, hops: int = 1) -> Iterator[tuple[Message, Transfer, Close]]:
-    """Say of each message of a tensor, one by one, that it may come."""
+    """Announce each message of a tensor, one by one, to the receiver."""
     close = link.closes(stage).over(hops)
     for message in link.messages(link.received, size, stage):
         link.received += 1

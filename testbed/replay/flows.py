@@ -1,4 +1,4 @@
-"""Who sends how much to whom in an exchange of a plan: a collective of all ranks or of a group, or a message."""
+"""The flows of an exchange in a plan, with sender, receiver and size: a collective of all ranks or of a group, or a message."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Exchange(Protocol):
 
 
 def kind_of(op: Exchange) -> str:
-    """By which `testbed.replay.uneven` knows it; empty for a collective of equal parts."""
+    """The key in `testbed.replay.uneven`; empty for a collective of equal parts."""
     return uneven.MESSAGE if op.kind in ("send", "recv") else op.kind if op.rows else ""
 
 
@@ -62,7 +62,7 @@ def payload(op: Exchange, workers: int, size: int, channels: int = 1) -> Counter
 
 
 def flows(op: Exchange, workers: int) -> list[Flow]:
-    """Who sends to whom."""
+    """Pairs of sender and receiver."""
     size = workers if op.members is None else len(op.members)
     return list(dict.fromkeys(flow for one in rounds(op, workers, size) for flow in one))
 

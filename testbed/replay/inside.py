@@ -1,6 +1,6 @@
 """Exchanges inside a server, which cross no network: their ranks wait for each other, and then for as long as they take.
 
-Ranks of one server know each other by abstract names of Unix sockets. These are of the run's own network namespace, not of a host's: a server of
+Ranks of one server find each other by abstract names of Unix sockets. These are of the run's own network namespace, not of a host's: a server of
 several interfaces has one for each.
 """
 
@@ -14,7 +14,7 @@ import time
 from testbed.core.clock import sleep_until
 from testbed.replay.operation import Operation
 
-WORD = struct.Struct("!QQQQ")  # iteration, exchange, who says so, when it was ready
+WORD = struct.Struct("!QQQQ")  # iteration, exchange, sender, ready time
 
 
 def bound(name: str, rank: int) -> socket.socket:

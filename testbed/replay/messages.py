@@ -17,7 +17,7 @@ class Messages:
     def __init__(self, *, full: bool = False) -> None:
         self.full = full
         self.rows: dict[tuple[int, str, str, int, int], list[int]] = {}
-        self.lost: dict[tuple[int, str, str, int, int], str] = {}  # of each message, if it is told apart
+        self.lost: dict[tuple[int, str, str, int, int], str] = {}  # of each message, if logged per message
         self.lock = threading.Lock()  # several end at once
 
     def add(self, peer: int, message: Message, sent: bool, delivery: Delivery) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Operation:
-    """What `testbed.core.runs.plan.Operation` says, which would take a library here."""
+    """The fields of `testbed.core.runs.plan.Operation`, which would need a library here."""
 
     id: str
     kind: str
@@ -18,7 +18,7 @@ class Operation:
     algorithm: str = ""
     layer: int = 0  # from the front
     importance: tuple[float, ...] = ()
-    members: tuple[int, ...] | None = None  # who takes part; None: all ranks
+    members: tuple[int, ...] | None = None  # members; None: all ranks
     exchange: int = 0  # its number, alike on all members
     group: int = 0  # by its number
     rows: tuple[tuple[int, ...], ...] = ()  # of uneven parts (`testbed.replay.uneven`)

@@ -48,7 +48,7 @@ def rotate(rank: int, n: int, sends: list[int], receives: list[int], links: Link
         except BaseException as error:
             failures.append(error)
 
-    # The sender alone has a thread of its own: under virtual time threads cost, and every bucket starts one.
+    # Only the sender has a separate thread: under virtual time threads are costly, and every bucket starts one.
     thread = threading.Thread(target=sender, name="ring-sender", daemon=True)
     thread.start()
     try:

@@ -1,4 +1,4 @@
-"""What one worker has on its way at a time, and who goes next: a window in bytes, by priority."""
+"""The data that one worker has in flight, and the order of the rest: a credit in bytes, by priority."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Priority = tuple[int, ...]  # the smallest goes first
 class Window:
     """At most ``size`` bytes on their way (BytePS's credits); one message always may, however large it is.
 
-    Who waits goes by priority, then in the order in which they came.
+    Waiting messages go by priority, then in order of arrival.
     """
 
     def __init__(self, size: int) -> None:
@@ -23,7 +23,7 @@ class Window:
         self._numbers = itertools.count()
 
     def ask(self, priority: Priority, size: int, go: Callable[[], None]) -> bool:
-        """Whether ``size`` bytes more may be sent at once; if not, ``go`` is called by who gives some back, when nobody with a higher priority waits."""
+        """Whether ``size`` bytes more may be sent at once; if not, ``go`` is called when credit is returned and no higher priority waits."""
         with self._lock:
             heapq.heappush(self._waiting, (priority, next(self._numbers), size, go))
             may = self._next_ones()

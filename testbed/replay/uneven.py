@@ -1,6 +1,6 @@
 """Exchanges that are no collective of a file: a message from one rank to another, and collectives of uneven parts.
 
-``rows`` says the parts: of an all-to-all what each rank sends to each, otherwise one row with each rank's part.
+``rows`` holds the parts: for an all-to-all the bytes that each rank sends to each, otherwise one row with each rank's part.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Started by the testbed as ``python -m testbed.replay.worker`` in the host's netw
 It talks in lines of JSON; standard library only, unless it learns.
 
 =====================  ====================================================================
-reads                  answers
+reads                  writes
 =====================  ====================================================================
 the job (`WorkerJob`)  ``{"listening": true}``
 ``{"connect_ns": t}``  at t ``{"flows": [{"source", "target", "saddr", "sport", "daddr", "dport"}]}``
@@ -12,8 +12,8 @@ the job (`WorkerJob`)  ``{"listening": true}``
 "wait_from_ns": w}``   ``[iteration, start, comm_start, end, bytes_sent, late, operations]``,
                        in ns after t; operations: ``[[id, start, end]]`` of its collectives; then, if
                        there is any of it, ``{"messages": how they ended, "datagrams": those so
-                       far, "windows": what TCP keeps of each flow, "accuracy", "replica_divergence": of what it
-                       learns}``; ``"offset_ns"``, if told, takes the place of the job's. Where links are held alone, in between
+                       far, "windows": TCP's state of each flow, "accuracy", "replica_divergence": of the
+                       model that it trains}``; ``"offset_ns"``, if given, replaces the job's. Where links are held exclusively, in between
                        ``{"asks": true}`` and ``{"asks": false}`` around an exchange
 ``{"granted": 1}``     then goes on with the exchange that it has asked for
 =====================  ====================================================================
@@ -22,8 +22,8 @@ Two streams run side by side, as on a GPU: computes in their order, collectives 
 each operation also waits for the ones it names. Computing is sleeping until an absolute
 deadline of the monotonic clock, since burnt CPU would be taken from the emulated network.
 
-Where a job's iterations begin on a grid, rank 0 decides and tells the others over pipes, a management
-network of their own: workers end an iteration at slightly different instants, and each by itself could
+Where a job's iterations begin on a grid, rank 0 decides and sends its decision to the others over pipes, a separate
+management network: workers end an iteration at slightly different instants, and each separately could
 decide differently.
 """
 
@@ -61,7 +61,7 @@ SEND_BYTES, LEAST_SEND_BYTES = 106_496, 16_384  # of a socket below which nothin
 
 @dataclass(frozen=True)
 class WorkerJob:
-    """What one worker is told of its job; times in ns, sizes in bytes."""
+    """The configuration of one worker; times in ns, sizes in bytes."""
 
     job: int
     rank: int
@@ -69,7 +69,7 @@ class WorkerJob:
     port: int
     transport: str  # as typed
     congestion_control: str
-    mark: int  # of its sockets, by which they know each other; 0: none
+    mark: int  # mark of its sockets, which identifies them; 0: none
     operations: list[Operation]
     channels: int  # connections per flow, each of which carries its share of every tensor
     offset_ns: int
@@ -83,15 +83,15 @@ class WorkerJob:
     falls: bool = False  # they are bytes sent, at which its packets move down
     mtu: int = 1500
     queue_bytes: int | None = None  # what waits at most before the host's interface
-    each_message: bool = False  # has a row of its own
-    windows: bool = False  # it says what TCP keeps of each flow when an iteration ends
-    exclusive: bool = False  # it asks before it communicates, and says when it has
+    each_message: bool = False  # has its own row
+    windows: bool = False  # it reports TCP's state of each flow when an iteration ends
+    exclusive: bool = False  # it requests the links before it communicates, and releases them after
     iterations: int | None = None  # after which it stops, and waits to be ended; None: it goes on
     counters: int | None = None  # where a transport keeps what is sampled
     window: int | None = None  # bytes on their way at a time; None: one exchange after the other
     partition: int | None = None  # of a message, at most
-    trains: str | None = None  # what its messages hold, as typed; None: bytes that nobody looks at
-    replicas: int | None = None  # a file in memory for the parameters of all who train in a ring
+    trains: str | None = None  # content of its messages, as typed; None: bytes without content
+    replicas: int | None = None  # a file in memory for the parameters of all ranks in a ring
     paths: list[list[str]] = field(default_factory=list)  # more addresses of all ranks, one for each path there
     groups: list[list[list[int]]] = field(default_factory=list)  # flows of each; empty: all ranks are one group
     inside: int | None = None  # a socket for exchanges inside the server
@@ -153,7 +153,7 @@ def _place(job: WorkerJob, bands: Bands | None) -> Place:
 
 
 def _places(job: WorkerJob, place: Place) -> list[Place]:
-    """Each group has connections, and ports, of its own: one for each connection, or for each rank that sends datagrams."""
+    """Each group has separate connections, and ports: one for each connection, or for each rank that sends datagrams."""
     if not job.groups:
         return [place]
     places, port, datagrams = list[Place](), job.port, transports.parse(job.transport).datagrams
@@ -259,7 +259,7 @@ class _Exchanges:
         levels = self.job.channels
         if self.window is None:
             used = list(range(levels))
-        else:  # with bands each message chooses by itself
+        else:  # with priority queues each message chooses separately
             used = [0 if self.banded else levels - 1 - op.layer * levels // self.layers]
         channels = [self._links(channel, op, round_, ended) for channel in used]
         if len(channels) == 1:
@@ -305,7 +305,7 @@ class _Exchanges:
         return (lambda link, *how: heard(link.peer, *how)) if self.transport.lossy else None
 
     def report_iteration(self, messages: Messages, start_ns: int, *, windows: bool = False) -> list[dict[str, Any]]:
-        """What there is to say of an iteration beside its times: nothing, of a replay over TCP."""
+        """Report fields of an iteration in addition to its times: none for a replay over TCP."""
         found: dict[str, Any] = {}
         if self.transport.lossy:
             found["messages"] = messages.to_rows(start_ns)

@@ -19,7 +19,7 @@ from testbed.core.environment import ROOT
 
 KERNEL = Path(ROOT) / "kernel"
 BASES = {"mltcp_reno": "Reno", "mltcp_cubic": "CUBIC", "mltcp_dctcp": "DCTCP", "mltcp_dcqcn": "DCQCN"}
-# What the module of any base has, whatever its functions are called.
+# Names that the module of any base has, independent of its functions.
 FRAME = re.compile(
     r"#include <|#include \"(cubic|dctcp)|module_(init|exit)|MODULE_|\.owner|\.name|\.flags|BUILD_BUG_ON"
     r"|CC_MODULE|struct tcp_congestion_ops"
@@ -27,7 +27,7 @@ FRAME = re.compile(
 
 
 def code(text: str) -> list[str]:
-    """Lines that say something."""
+    """Lines with code."""
     text = re.sub(r"/\*.*?\*/|//[^\n]*", "", text, flags=re.DOTALL)
     lines = (" ".join(line.split()) for line in text.splitlines())
     return [line for line in lines if re.search(r"\w", line)]

@@ -63,7 +63,7 @@ def means(found: pd.DataFrame) -> pd.DataFrame:
 def differences(before: Experiment, after: Experiment) -> list[str]:
     """In what the plans of two experiments differ; empty if they are the same.
 
-    Told by runs of the same congestion control and seed; without any, when jobs start is left out.
+    Taken from runs of the same congestion control and seed; without any, when jobs start is left out.
     """
     alike = {(run.system, run.seed) for run in before.runs} & {(run.system, run.seed) for run in after.runs}
     runs = [
@@ -73,7 +73,7 @@ def differences(before: Experiment, after: Experiment) -> list[str]:
     found = [
         _values(name, getattr(first, name), getattr(second, name))
         for name in ("topology", "link", "rto_min_us", "wires", "bottlenecks", "sample_ns")
-        # Bottlenecks are made from the link: they are told if that is the same.
+        # Bottlenecks are derived from the link: an equal link implies equal bottlenecks.
         if getattr(first, name) != getattr(second, name) and not (name == "bottlenecks" and first.link != second.link)
     ]
     own = ("operations", "ideal_s", "noise", "channels", "iterations", *(("offset_ns",) if alike else ()))

@@ -1,4 +1,4 @@
-"""What an image shows, in words: for readers who do not see it."""
+"""The alternative text of an image, for readers with a screen reader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several bases in one study (Reno and CUBIC, each with its MLTCP): one drawing for each, and one table whose column ``base`` tells them apart."""
+"""Several bases in one study (Reno and CUBIC, each with its MLTCP): one drawing for each, and one table with a column ``base``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from testbed.report.study import Study
 def studies(study: Study) -> dict[str, Study]:
     """The part of a study that belongs to each base, by its name; all of it under ``""`` if there are less than two.
 
-    The one with the most runs comes first: what was run of others stands beside it.
+    The base with the most runs comes first: runs of others are drawn next to it.
     """
     runs = Counter(name for run in study.runs if run.role == "treatment" and (name := _base(run)))
     if len(runs) < 2:
@@ -30,7 +30,7 @@ def studies(study: Study) -> dict[str, Study]:
 def draw(figure: Figure, study: Study, out: Path) -> list[Path]:
     """A figure's files: images of the first base under its id, of the others under its id and their name; one table with all of them.
 
-    A figure that shows all bases in one image has ``ALL_BASES = True``, and says itself in its tables which row is whose.
+    A figure that shows all bases in one image has ``ALL_BASES = True``, and its own tables identify the base of each row.
     """
     if getattr(figure, "ALL_BASES", False):
         return figure.draw(study, out)
@@ -54,7 +54,7 @@ def draw(figure: Figure, study: Study, out: Path) -> list[Path]:
 
 
 def _with_base(path: Path, name: str) -> pd.DataFrame:
-    """A table as it was written, and whose it is."""
+    """A table as it was written, and its base."""
     table = pd.read_csv(path, dtype=str, keep_default_na=False)
     return table.assign(base=name) if name and "base" not in table else table
 
@@ -75,7 +75,7 @@ def _only_base(study: Study) -> str:
 
 
 def _base(run: Run) -> str | None:
-    """The base of what a run compares; None: it has none, and stands beside all."""
+    """The base of the systems that a run compares; None: it has none, and belongs to all bases."""
     controls = run.plan.system.congestion
     changed = next((control.base for control in controls if control.base), None)
     return changed or next((control.name for control in controls), None)

@@ -1,4 +1,4 @@
-"""Equation 8 as `mltcp calibrate` fits it: what it says of the cells that it was not fitted to, and f."""
+"""Equation 8 as `mltcp calibrate` fits it: its predictions for the cells outside the fit, and f."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All that the report says of one figure, as data: numbers, texts and links, nothing that would have to be looked up in runs.
+"""The report's chapter on one figure, as data: numbers, texts and links, without any reference to runs.
 
 ``figures/<id>.json`` keeps it, so that a report can be renewed figure by figure, from results that need not lie in one place or
 exist any more (``report --keep``).
@@ -75,7 +75,7 @@ class Chapter(msgspec.Struct, frozen=True):
 
 
 def make_chapter(section: Section, results: Path, here: Path) -> Chapter:
-    """What a figure of ``results`` says in a report that lies in ``here``."""
+    """The chapter on a figure of ``results`` for a report in ``here``."""
     figure, runs = section.figure, section.every_run
     first = section.study.runs[0] if section.study.runs else None
     started = sorted(run.manifest.started for run in runs)
@@ -108,13 +108,13 @@ def make_chapter(section: Section, results: Path, here: Path) -> Chapter:
 
 
 def keep(chapter: Chapter, figures: Path) -> None:
-    """Write ``<id>.json`` beside the figure's files."""
+    """Write ``<id>.json`` next to the figure's files."""
     figures.mkdir(parents=True, exist_ok=True)
     folders.put(_place(chapter.id, figures), msgspec.json.format(msgspec.json.encode(chapter), indent=1) + b"\n")
 
 
 def kept(id: str, figures: Path) -> Chapter | None:
-    """What an earlier report said of a figure; None: nothing. Raises `RequestError` for what no report of this release wrote."""
+    """An earlier report's chapter on a figure; None: there is none. Raises `RequestError` for a file from another release."""
     place = _place(id, figures)
     try:
         found = msgspec.json.decode(place.read_bytes(), type=Chapter)
@@ -128,7 +128,7 @@ def kept(id: str, figures: Path) -> Chapter | None:
 
 
 def renew(id: str, title: str, text: str, figures: Path) -> None:
-    """Say what a figure shows anew, where a report keeps something of it: it was drawn again."""
+    """Update the chapter of a redrawn figure, where a report has kept one."""
     if chapter := kept(id, figures):
         there = tuple(link for link in chapter.files if (figures / link.text).is_file())
         keep(msgspec.structs.replace(chapter, title=title, text=text, files=there), figures)
@@ -190,7 +190,7 @@ def _made_by(runs: Sequence[Run]) -> dict[str, dict[str, int]]:
 def commands(section: Section, results: str) -> list[str]:
     """What makes its runs again: as they were made (where, what was set), for this figure alone, into ``results``.
 
-    A run whose command cannot be offered, and names no program or file of its own, is made by its experiment's file.
+    A run whose command cannot be offered, and names no custom program or file, is made by its experiment's file.
     """
     found: dict[str, None] = {}
     for stem, said in _made(section):
@@ -239,7 +239,7 @@ def duration(seconds: float) -> str:
 
 
 def short_name(run: Path) -> str:
-    """A run directory as its figure's reader knows it: of its experiment the point's first value, of the point, cc and seed."""
+    """A run directory as the reader of its figure identifies it: of its experiment the point's first value, of the point, cc and seed."""
     experiment, cc, seed = run.parts[-3:]
     _, *point = experiment.split(".")
     return "/".join([point[0] + (" …" if len(point) > 1 else ""), cc, seed] if point else [cc, seed])

@@ -1,6 +1,6 @@
-"""Claims as data: what papers and this testbed claim, read from the ``claims.toml`` beside the figures.
+"""Claims as data: the claims of papers and of this testbed, read from the ``claims.toml`` next to the figures.
 
-A claim says by which table of its figure it is measured (`Measure`), and what the number has to be. `testbed.report.grading`
+A claim names the table of its figure that measures it (`Measure`), and the expected number. `testbed.report.grading`
 turns both into a verdict. A sentence of an abstract names the claims that judge it.
 """
 
@@ -36,10 +36,10 @@ class Measure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How a number follows from the table of a figure.
 
     ``value`` is a column or an expression of columns, of the ``rows`` that a query selects, in each of the ``cases`` (columns whose
-    values tell cases apart). With ``numerator`` and ``denominator`` (queries) it is the ratio of both, paired by ``per``; of several
-    systems in one of them (column ``fastest``) the one with the least value counts, and ``each`` tells cases of the denominator apart.
+    values distinguish cases). With ``numerator`` and ``denominator`` (queries) it is the ratio of both, paired by ``per``. Of several
+    systems in one of them (column ``fastest``) the one with the least value counts, and ``each`` distinguishes cases of the denominator.
     ``by_arm``: of the column ``arm`` only the base and the claim's own arm count; the arm placebo is graded as well, as the control.
-    ``learning``: in place of ``rows``, the same with the iterations in which MLTCP still learns.
+    ``learning``: replaces ``rows``, and includes the iterations in which MLTCP still learns.
     """
 
     value: str
@@ -79,7 +79,7 @@ class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     base: str = ""  # rows of the base: if it does the same, there is no difference
     needs: int = FEWEST_SEEDS  # seeds, or drawn lists of jobs
     iterations: int = 0  # that a 99th percentile needs
-    open: str = ""  # why these runs cannot decide it, whatever they show
+    open: str = ""  # why these runs cannot decide it, independent of their result
     speed: bool | None = (
         None  # the number compares speeds, so that beyond 1 is slower; None: if it is a ratio of two groups of rows
     )
@@ -118,7 +118,7 @@ class Threat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A ``claims.toml``, with the ``threats.toml`` beside it."""
+    """A ``claims.toml``, with the ``threats.toml`` next to it."""
 
     claim: tuple[Claim, ...] = ()
     sentence: tuple[Sentence, ...] = ()
@@ -141,7 +141,7 @@ def _read(path: Path) -> Content:
 
 
 def of_figures(files: Iterable[str | None]) -> Content:
-    """All claims, sentences and threats beside these files of figures, each folder once."""
+    """All claims, sentences and threats next to these files of figures, each folder once."""
     folders = dict.fromkeys(Path(file).parent for file in files if file is not None)
     return together(*map(read, folders))
 

@@ -12,7 +12,7 @@ BEGIN = 0.2  # of the time until the first job leaves: shares are measured from 
 
 
 def shares(run: Run) -> tuple[float, float] | None:
-    """What the first job, until it leaves, and the other get of the link; None where no job of a transport of its own leaves beside another."""
+    """Shares of the link of the first job, until it leaves, and of the other; None unless the first job has a separate transport and leaves."""
     first, other = run.jobs[0], run.jobs[-1]
     if first.by_tcp or first.leave_ns is None or first is other:
         return None

@@ -1,4 +1,4 @@
-"""Two result sets side by side, for who has changed something: ``mltcp compare A B``.
+"""Two result sets side by side, for the effect of a change: ``mltcp compare A B``.
 
 Both are results folders (experiments are matched by name) or one experiment's folder each. For every experiment and
 congestion control that both have: B ÷ A of the iteration times with 95 % intervals, paired by seed where three seeds

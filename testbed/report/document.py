@@ -31,17 +31,17 @@ from testbed.report.explorer import page
 from testbed.report.grading import MARKS, VERDICTS, Graded
 
 WIDEST, HIGHEST, COLOURS = 860, 2800, 64  # of an image in the page
-KEPT = Path(ROOT, "docs", "report", "claims.csv")  # what the kept report says: a quick set is held against it
+KEPT = Path(ROOT, "docs", "report", "claims.csv")  # claims of the kept report, for comparison with a quick set
 
 
 def write(
     results: Path, figures: Path, out: Path, *, keep: bool = False, only: Collection[str] | None = None,
     drawn: Callable[[], None] = lambda: None, explorer: Path | None = None,
 ) -> tuple[list[Chapter], list[Graded]]:  # fmt: skip
-    """Draw every figure to ``figures`` and write ``out`` (HTML), the same as ``.md``, the appendix and ``claims.csv``; what they say.
+    """Draw every figure to ``figures`` and write ``out`` (HTML), the same as ``.md``, the appendix and ``claims.csv``; returns the chapters.
 
     ``keep``: a figure that ``results`` holds nothing for stays as the last report that was written with these ``figures``
-    had it. ``only``: the report is of these figures; nothing is said or changed of the others. ``drawn`` is called after each
+    had it. ``only``: the report is of these figures; chapters of the others stay unchanged. ``drawn`` is called after each
     figure. ``explorer``: a file of `testbed.report.explorer`, which figures link to. Raises `RequestError` for what no report
     left there, or for what is no explorer.
     """

@@ -35,7 +35,7 @@ def seeds(
     axis: Any, x: float, values: Sequence[float], colour: str, *, width: float = 0.2, label: str | None = None,
     ratios: bool = True,
 ) -> None:  # fmt: skip
-    """One dot a seed beside each other within ``width``, their mean as a bar, its 95 % interval as a line; of ``ratios``
+    """One dot a seed side by side within ``width``, their mean as a bar, its 95 % interval as a line; of ``ratios``
     by their logarithms."""
     if not len(values):
         return
@@ -171,7 +171,7 @@ def save(figure: Any, table: pd.DataFrame, out: Path, id: str) -> list[Path]:
 
 
 def write_tables(tables: Mapping[str, pd.DataFrame], out: Path) -> list[Path]:
-    """Write ``NAME.csv`` for each: what claims are measured from, beside the data of the figure itself."""
+    """Write ``NAME.csv`` for each: the data that claims are measured from, in addition to the figure's own."""
     for name, table in tables.items():
         write_table(table, out / f"{name}.csv")
     return [out / f"{name}.csv" for name in tables]

@@ -1,4 +1,4 @@
-"""What figures of emulated schedules share: a row per run, measured beside what equation 8 says of the same schedule."""
+"""Shared parts of figures of emulated schedules: a row per run, with the measured values and equation 8's for the same schedule."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _exchange_s(job: JobPlan) -> float:
 
 
 def _request(job: JobPlan, model: Model) -> Request:
-    """With as many bytes as make equation 8 say what the job's iteration takes alone."""
+    """With as many bytes as make equation 8 predict the job's iteration time in isolation."""
     life = run_schedule_metrics.life(job)
     gpus = len(life.gpus)
     size = _exchange_s(job) * model.rate_bps / 8 * gpus / (2 * (gpus - 1)) if gpus > 1 else 0.0

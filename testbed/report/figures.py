@@ -2,11 +2,11 @@
 
 Each has ``ID``, ``TITLE`` (one line), ``TEXT`` (what one sees, how to read it) and ``draw(study, out) -> list[Path]``, which
 writes ``<id>.png``, ``.pdf``, ``.csv`` (the data behind it) and further tables to ``out``, or raises `LoadError`. It is a pure function of run
-directories; a study without experiments draws nothing. What is claimed of its tables stands in ``claims.toml`` beside it
+directories; a study without experiments draws nothing. The claims on its tables are in ``claims.toml`` in the same folder
 (`testbed.report.claims`). ``POSITION`` is its place in the report, in steps of ten.
 One that has ``plot(tables)``, too, is drawn from its tables, at first and again without runs: `testbed.report.redrawing`.
-One that is drawn from experiments of other names says them as a pattern: ``EXPERIMENTS = "predict-*"``.
-One that puts backends side by side says ``SEVERAL_BACKENDS = True``; for all others they must not be mixed.
+One that is drawn from experiments of other names gives them as a pattern: ``EXPERIMENTS = "predict-*"``.
+One that puts backends side by side sets ``SEVERAL_BACKENDS = True``; for all others they must not be mixed.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ def every() -> list[Figure]:
 
 
 def id_for(experiment: str) -> str:
-    """The id of the figure that is drawn from an experiment of this id; its own, if no figure asks for others."""
+    """The id of the figure that is drawn from an experiment of this id; the same id, unless a figure's pattern matches others."""
     patterns = {figure.ID: getattr(figure, "EXPERIMENTS", figure.ID) for figure in every()}
     return next((id for id, pattern in patterns.items() if fnmatchcase(experiment, pattern)), experiment)
 
 
 def claims() -> Content:
-    """All claims beside all figures, and the sentences of abstracts."""
+    """All claims next to all figures, and the sentences of abstracts."""
     return of_figures(getattr(figure, "__file__", None) for figure in every())
 
 

@@ -187,7 +187,7 @@ def _missing(claim: Claim, cases: Sequence[Case], enough: Sequence[Case], stands
 
 
 def _together(claim: Claim, runs: Sequence[int]) -> int:
-    """Every case has runs of its own; a list of jobs serves them all."""
+    """Every case has separate runs; a list of jobs serves them all."""
     return max(runs) if claim.needs > FEWEST_SEEDS else sum(runs)
 
 

@@ -1,4 +1,4 @@
-"""Runs of stock protocols beside their published curves: what was measured, what the formula says, how far they may be apart.
+"""Runs of stock protocols with their published curves: the measurement, the formula's prediction, and the accepted difference.
 
 Which curve a run is for stands in its plan. A long flow counts while all flows send, without the first quarter of that time.
 """

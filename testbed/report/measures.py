@@ -19,12 +19,12 @@ from testbed.report.claims import Claim, Measure
 from testbed.report.grading import Case
 
 Of = Literal["claim", "base", "control", "learning"]
-VALUE = "_value"  # a column of its own
+VALUE = "_value"  # a separate column
 SUMMARY = ("low", "high", "seeds")  # columns of a table that has a row a case, not a row a seed
 
 
 class MeasureError(LoadError):
-    """A table does not have what a claim asks of it."""
+    """A table lacks a value that a claim needs."""
 
 
 def of_claim(claim: Claim, tables: Mapping[str, Path], *, of: Of = "claim") -> list[Case]:
@@ -111,7 +111,7 @@ def _name(column: str, value: object) -> str:
 
 
 def _summed_up(name: str, rows: pd.DataFrame, measure: Measure) -> Iterator[Case]:
-    """A case of its rows: one a seed, or one in all that has an interval of its own."""
+    """A case of its rows: one a seed, or one in all with its own interval."""
     if set(SUMMARY) <= set(rows.columns):
         for _, row in rows.iterrows():
             low, high = (None if pd.isna(row[end]) else float(row[end]) for end in SUMMARY[:2])

@@ -47,7 +47,7 @@ def relative_times(experiment: Experiment, run: Run) -> pd.DataFrame:
 
 
 def select_steady(times: pd.DataFrame) -> pd.DataFrame:
-    """The iterations of a run in which it is settled, whatever came out: its last half."""
+    """The iterations of a run in steady state, independent of the result: its last half."""
     return times.iloc[len(times) // 2 :]
 
 

@@ -1,4 +1,4 @@
-"""What a report says paper by paper: what holds, what does not, where jobs are slower, and the paper's figures beside ours."""
+"""The report paper by paper: which claims hold, which do not, where jobs are slower, and the paper's figures next to ours."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FOLDERS = {"mltcp": "MLTCP", "ltp": "LTP", "mlt": "MLT", "sjf_bco": "SJF-BCO"}  
 
 @dataclass(frozen=True)
 class Row:
-    """A figure or sentence of a paper, our figure, and the claims that say what was expected and measured."""
+    """A figure or sentence of a paper, our figure, and the claims with expectation and measurement."""
 
     place: str  # in the paper; empty: ours alone
     chapter: Chapter
@@ -46,7 +46,7 @@ class Page:
     counts: dict[Verdict, int]
     slower: tuple[tuple[Graded, Case], ...]
     rows: tuple[Row, ...]
-    chapters: tuple[Chapter, ...]  # that were drawn, or have something to say
+    chapters: tuple[Chapter, ...]  # that were drawn, or have text
     abstracts: dict[str, list[verdicts.Judged]]
     next_to: frozenset[str] = frozenset()  # ids of claims of another arm, whose number stands next to the paper's
 
@@ -118,7 +118,7 @@ def pages(found: Sequence[Chapter], graded: Sequence[Graded], content: Content) 
 
 
 def _paper_of(figure: figures_of.Figure, graded: Iterable[Graded]) -> str:
-    """By its folder; of a figure elsewhere the only paper whose claims it measures."""
+    """By its folder; for a figure elsewhere the only paper with a claim that it measures."""
     if (file := getattr(figure, "__file__", None)) and (paper := FOLDERS.get(Path(file).parent.name)):
         return paper
     measured = {one.claim.paper for one in graded if one.claim.figure == figure.ID} - {OURS}

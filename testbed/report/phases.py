@@ -1,9 +1,9 @@
-"""An exchange with a parameter server taken apart: gather, broadcast, what of the gradients was delivered, and what queues dropped; for LTP's figures.
+"""An exchange with a parameter server in parts: gather, broadcast, delivered gradients, and drops in queues; for LTP's figures.
 
 The gather ends when the server's own flows acknowledge their first byte of the iteration, less the round trip that takes; it is
 seen at a sample, so it is known to the interval between two (`Plan.sample_ns`). The same rule for every transport, but where parameters go
-by TCP and gradients do not, whose flows nobody samples: then it is when the server's adapter begins to send more than acknowledgements.
-In a training, whose counters hold more than its iterations' bytes, LTP's messages say it, and of TCP's samples half an interval is taken off.
+by TCP and gradients do not. Those flows are not sampled: the broadcast begins when the server's adapter begins to send more than acknowledgements.
+In a training, whose counters hold more than its iterations' bytes, LTP's messages give it, and of TCP's samples half an interval is taken off.
 """
 
 from __future__ import annotations
@@ -29,11 +29,15 @@ NAMES = {"gather_s": "gather", "broadcast_s": "broadcast", "rest_s": "computing"
 
 def table(study: Study) -> pd.DataFrame:
     """A row per run: its point, means over iterations of ``gather_s, broadcast_s, rest_s`` and ``iteration_s``, ``delivered`` of the
-    gradients (1 under stock TCP), and bytes; whether it is LTP with its defaults (``own``), told to deliver all (``whole``), the first TCP; its index is the run's place in ``study.runs``; raises `LoadError` if there is no LTP beside something else."""
+    gradients (1 under stock TCP), and bytes. Columns mark LTP with its defaults (``own``), LTP set to deliver all (``whole``),
+    and the first TCP.
+
+    The index is the run's place in ``study.runs``. Raises `LoadError` if LTP has no system to compare with.
+    """
     rows = pd.DataFrame([_row(run) for run in study.runs])
     if rows.empty or not rows["lossy"].any() or rows["lossy"].all():
         raise LoadError(f"{study.id}: there are no results of both LTP and TCP; run experiments/{study.id}.toml")
-    # First who is in the most points: a second file may add systems to some. The same order at all of them: the first is what others are compared with.
+    # Systems in the most points come first: a second file may add systems to some. The order is the same at all of them: the first is the reference.
     seen = list(dict.fromkeys(run.system for experiment in study.experiments for run in experiment.runs))
     points = Counter(name for experiment in study.experiments for name in {run.system for run in experiment.runs})
     order = {name: place for place, name in enumerate(sorted(seen, key=lambda name: -points[name]))}
@@ -72,7 +76,7 @@ def _answered_s(run: Run, per: pd.DataFrame) -> np.ndarray:
     times, acked = sent.index.to_numpy(), sent.to_numpy()
     opened = len(job.hosts) - 1  # of TCP's handshakes a byte is counted
     found = per["end"].to_numpy().copy()
-    if not acked.any():  # its parameters go by connections that nobody samples
+    if not acked.any():  # the connections of its parameters are not sampled
         return _sent_s(run, per, found)
     for place, end in enumerate(found):
         later = np.flatnonzero(acked > place * job.bytes_per_worker[SERVER] + opened)
@@ -90,7 +94,7 @@ def _gathered_s(run: Run, per: pd.DataFrame) -> np.ndarray:
 
 
 def _sent_s(run: Run, per: pd.DataFrame, found: np.ndarray) -> np.ndarray:
-    """When the server's adapter has sent more than answers: a twentieth of what it sends in an iteration; an iteration's end, if no sample saw that."""
+    """The time when the server's adapter has sent more than answers: a twentieth of its bytes in an iteration; the iteration's end, if no sample shows it."""
     nics = run.nics
     if nics is None:
         return found
@@ -145,7 +149,7 @@ def lossy(study: Study) -> str:
 
 
 def whole(study: Study) -> str:
-    """The same told to deliver every byte; empty if that was not run."""
+    """The same set to deliver every byte; empty if that was not run."""
     return _with_options(study, "fraction=1")
 
 
@@ -171,7 +175,7 @@ def tcp(rows: pd.DataFrame) -> list[str]:
 
 
 def partial_tcp(rows: pd.DataFrame) -> list[str]:
-    """TCP whose application goes without a part of each gradient: takes it as done early, or sends no more than a share."""
+    """TCP whose application does without a part of each gradient: it stops receiving early, or sends only a share."""
     return list(dict.fromkeys(rows[rows["partial"]]["system"]))
 
 
@@ -181,7 +185,7 @@ def delivered_by(rows: pd.DataFrame, system: str) -> float:
 
 
 def bars(axis: Any, rows: pd.DataFrame) -> None:
-    """A bar a system, from computing over gather to broadcast; beside it the speed-up over the first, what was delivered, and what queues dropped."""
+    """A bar a system, from computing over gather to broadcast; next to it the speed-up over the first, the delivered share, and drops in queues."""
     systems = list(dict.fromkeys(rows["system"]))
     longest = rows["iteration_s"].max()
     for y, system in enumerate(systems):

@@ -1,7 +1,7 @@
 """The command that makes runs again, as far as it may be offered for copying.
 
 A manifest may come from anybody. So the command is put together from flags that are known and from values that name
-nothing of the machine it is typed on: no program (``cmd:``), no file of one's own, no other machine, no folder to write to.
+nothing of the machine it is typed on: no program (``cmd:``), no custom file, no other machine, no folder to write to.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ def command(said: Sequence[object], file: str, results: str) -> str:
 
 
 def names_programs(said: Sequence[object]) -> bool:
-    """Whether a manifest's ``command`` has programs or files of its own, beside an experiment's file."""
+    """Whether a manifest's ``command`` has custom programs or files, other than an experiment's file."""
     return any("cmd:" in str(word) or str(word).endswith((".py", ".c", ".json")) for word in said[1:])
 
 
 def _kept(words: Sequence[str], file: str, *, sweep: bool) -> Iterator[str | None]:
-    """The words to say again; None for one that cannot be."""
+    """The words of the command; None if it cannot be repeated."""
     flag = ""
     for word in words:
         name, given, value = word.partition("=")

@@ -1,4 +1,4 @@
-"""What figures of computed schedules share: settings side by side, makespans compared seed by seed, the report's values beside them.
+"""Shared parts of figures of computed schedules: settings side by side, makespans compared seed by seed, the report's values next to them.
 
 A slot of the report is a second here. The *control* is the setting whose uplinks have no limit: what a scheduler gains there
 it gains by order and search.
@@ -99,7 +99,7 @@ def caption(figure: Any, computed: Schedules, but: str = "") -> None:
 
 
 def curve(study: Study, out: Path, points: Mapping[str, int], published: Mapping[int, float], label: str) -> list[Path]:
-    """The makespan over what a scheduler's option is set to: ``points`` by scheduler; the report's values beside ours."""
+    """The makespan over a scheduler's option: ``points`` by scheduler; the report's values next to ours."""
     computed = require_schedules(study)
     figure, columns = panels(computed, 1, 3.6)
     for setting, (axis,) in columns.items():

@@ -56,7 +56,7 @@ def one(figure: Figure, results: Path, out: Path) -> Section:
     except OSError:  # where figures go cannot be written: that stops them all
         raise
     except Exception as error:
-        # Whatever a run directory holds, the other figures are drawn; and this one says that it is not.
+        # Errors in one run directory do not stop the other figures; this figure's section reports that it is missing.
         problems.append(
             f"{figure.ID} could not be made from these results ({type(error).__name__}: {error}): a fault of this program."
         )

@@ -36,7 +36,7 @@ class Study:
     id: str
     experiments: tuple[Experiment, ...]
     problems: tuple[str, ...]
-    schedules: Schedules | None = None  # in place of experiments, where nothing was emulated
+    schedules: Schedules | None = None  # replaces experiments, where nothing was emulated
 
     @property
     def is_empty(self) -> bool:
@@ -63,7 +63,7 @@ def ids(results: Path) -> list[str]:
 def experiments(results: Path) -> dict[str, Path]:
     """The folders of experiments by the names that figures go by.
 
-    That is without the backend (``map-on-host.rate-1gbit``), where all experiments of a figure ran on one that their names say.
+    Names omit the backend (``map-on-host.rate-1gbit``), where all experiments of a figure ran on one that their names give.
     """
     found = experiments_below(results)
     backends: dict[str, set[str]] = {}
@@ -77,8 +77,8 @@ def load_study(results: Path, id: str, *, several_backends: bool = False, experi
     """What ``results`` holds for figure ``id``. Never raises: what cannot be used is a problem, and the rest is there.
 
     ``experiments_of``: the ids of its experiments as a pattern (``predict-*``), where they are not the figure's own.
-    Runs of different programs are a problem (told, and shown all the same), those of different backends too
-    unless ``several_backends``; runs of the flow-level twin where it was not compared with the kernel are left out unless so.
+    Runs of different programs are a problem (reported, and shown all the same), those of different backends too
+    unless ``several_backends``; runs of the flow-level simulator where it was not compared with the kernel are left out unless so.
     """
     usable, problems = [], []
     for name, folder in experiments(results).items():
@@ -100,7 +100,7 @@ def load_study(results: Path, id: str, *, several_backends: bool = False, experi
 
 
 def figure_id(name: str) -> str:
-    """The figure that an experiment's folder says it is for."""
+    """The figure that an experiment's folder belongs to."""
     return name.partition("/")[0].partition(".")[0]
 
 
@@ -145,9 +145,9 @@ def _usable(path: Path, problems: list[str]) -> Run | None:
 
 
 def _placed(runs: Iterable[Run]) -> list[str]:
-    """One paragraph if the same jobs were placed in several ways: figures tell systems apart, and placements by their experiments alone.
+    """One paragraph if the same jobs were placed in several ways: figures distinguish systems, but placements only by their experiments.
 
-    Figures of jobs that hold GPUs are about who gets which, and tell job schedulers apart.
+    Figures of jobs that hold GPUs are about GPU allocation, and distinguish job schedulers.
     """
     found: dict[object, set[str]] = {}
     for plan in (run.plan for run in runs if run.plan.scheduler is not None and not run.plan.lives):

@@ -47,7 +47,7 @@ _STYLE: dict[Any, Any] = {
 def new_figure(
     rows: int, columns: int, *, figsize: tuple[float, float] | None = None, **of_axes: Any
 ) -> tuple[Any, Any]:
-    """A figure and its axes (always a 2-D array) in the shared style. Without pyplot: a notebook's or a window's backend stays as it is."""
+    """A figure and its axes (always a 2-D array) in the shared style. Without pyplot: a notebook's or a window's backend stays selected."""
     matplotlib.rcdefaults()
     matplotlib.rcParams.update(_STYLE)
     figure = Figure(figsize=figsize)
@@ -71,7 +71,7 @@ def collected() -> Iterator[list[Any]]:
 
 
 def save(figure: Any, path: Path) -> list[Path]:
-    """Write PNG and PDF, without dates, so that equal data gives equal bytes. Both say in words what they show."""
+    """Write PNG and PDF, without dates, so that equal data gives equal bytes. Both hold a description in words."""
     path.parent.mkdir(parents=True, exist_ok=True)
     for one in figure.findobj(Text):
         lines = "\n".join(map(plain, one.get_text().split("\n")))

@@ -1,4 +1,4 @@
-"""Which runs of a figure are suspect, and by which invariant: they count, and whoever reads the number is told."""
+"""The suspect runs of a figure, and their violated invariants: they count, and the report marks their numbers."""
 
 from __future__ import annotations
 

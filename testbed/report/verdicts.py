@@ -1,4 +1,4 @@
-"""What a report says of all claims: graded, counted by paper, and by the sentences of abstracts."""
+"""The report's verdicts on all claims: graded, counted by paper, and by the sentences of abstracts."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ def counts(graded: Iterable[Graded]) -> dict[Verdict, int]:
 
 
 def by_paper(graded: Sequence[Graded]) -> dict[str, list[Graded]]:
-    """Claims of each paper, and our own, apart; those that were measured first."""
+    """Claims of each paper, and our own, separately; those that were measured first."""
     found = {paper: [one for one in graded if one.claim.paper == paper] for paper in PAPERS}
     return {paper: sorted(mine, key=lambda one: one.verdict == "not measured") for paper, mine in found.items() if mine}
 
 
 def judged(content: Content, graded: Sequence[Graded]) -> dict[str, dict[str, list[Judged]]]:
-    """By paper and abstract: its sentences, in order. Claims of ours stand beside those of the paper, which judge."""
+    """By paper and abstract: its sentences, in order. Claims of ours follow those of the paper, which judge."""
     by_id = {one.claim.id: one for one in graded}
     found: dict[str, dict[str, list[Judged]]] = {}
     for sentence in content.sentence:

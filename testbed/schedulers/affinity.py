@@ -1,6 +1,6 @@
 """CASSINI's affinity graph: jobs on one side, the links they share on the other (NSDI 2024).
 
-Each link says how its jobs are to be shifted against each other. Walked breadth first, a graph
+Each link gives the required shifts between its jobs. Walked breadth first, a graph
 without a loop gives every job one shift that suits all its links: with job k known and j new
 on link l, t_j = (t_k - t_k(l) + t_j(l)) mod iteration of j. Around a loop the links may contradict
 each other, and CASSINI does not place jobs so (recalled, not confirmed).
@@ -23,7 +23,7 @@ class Walk:
 
 
 def walk(links: Mapping[str, Iterable[int]]) -> Walk:
-    """Walk the graph of who (``jobs``) shares which link."""
+    """Walk the graph of which ``jobs`` share which link."""
     near: dict[int | str, list[int | str]] = {}
     for link, jobs in links.items():
         for job in jobs:

@@ -1,4 +1,4 @@
-"""Jobs that wait, in a fixed order and by how many GPUs they ask for: the next one that may start is found without a look at all of them."""
+"""Waiting jobs, in a fixed order and by requested GPUs: the next one that may start is found without a scan of all."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Jobs that arrive: a scheduler is asked again at every arrival and every end, and knows of those alone that have arrived.
+"""Jobs that arrive: a scheduler is called again at every arrival and every end, and receives only the jobs that have arrived.
 
 Ours: SJF-BCO's report has every job there from the beginning. Jobs that run stay where they are; what is planned for all others
 may change until they start. A scheduler that evaluates a single schedule looks at nothing but the moment, and is asked once. So is one
-of a long list whose search cannot change what starts at a moment (``schedule_as_they_arrive``).
+of a long list whose search cannot change the jobs that start at a moment (``schedule_as_they_arrive``).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def schedule(
         except RequestError:
             if not running:
                 raise
-            return  # nobody can be had in by its limits yet
+            return  # its limits admit no further job yet
         trials += found.trials
         for given in found.jobs:
             if given.job not in now.held and given.start == At(0):

@@ -9,7 +9,7 @@ What the report leaves open is ours, and an option (`Limits`): estimates are F �
 hold it, T, where the search over θ ends, is twice first fit's makespan, and the bound u that the report divides estimates by
 is 1. As u is one number for all jobs it only stretches θ: here θ stands for u θ, and ends at u T.
 
-A search knows the whole list of jobs (`testbed.schedulers.online` tells it of those alone that have arrived); what each trial does
+A search has the complete list of jobs (`testbed.schedulers.online` gives it only those that have arrived); the actions of each trial
 at an instant depends on those that have arrived. Jobs that run already (`Cluster.held`) stay where they are, and what GPUs did
 before (`Cluster.worked_s`) counts where the least busy ones are looked for, not against θ.
 """
@@ -130,7 +130,7 @@ class Instance:
         return asked
 
     def law(self) -> Contended:
-        """The model's law, with nobody active yet."""
+        """The model's law, with no job active yet."""
         return Contended(self.model, len(self.servers.sizes))
 
     def orders(self, count: int, seed: int) -> list[list[int]]:

@@ -53,7 +53,7 @@ class Incast(Ends):
 
 @dataclass(frozen=True)
 class Storage(Ends):
-    """Blocks that are read or written at random times, each by a connection of its own."""
+    """Blocks that are read or written at random times, each by a separate connection."""
 
     bytes: int = option(4_000_000, "size of a block", Bytes())
     rate: float = option(10.0, "blocks a second", Number(0.001, 1e6))

@@ -1,6 +1,6 @@
 """``python -m testbed.replay.ddp.train MODEL``: one rank of real data-parallel training over Gloo.
 
-Synthetic images, one thread, fixed seed. Who it is and how it connects comes from the
+Synthetic images, one thread, fixed seed. Its rank and its peers' address come from the
 environment, as PyTorch has it: ``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR``, ``MASTER_PORT``
 and ``GLOO_SOCKET_IFNAME``; without them it is alone. With ``MLTCP_TRANSPORT`` gradients travel by that
 (`testbed.transports.torch`). With ``MLTCP_REPORT_FD`` it reports its iterations (`testbed.traces.recording`), and what became of
@@ -86,7 +86,7 @@ def main(arguments: list[str]) -> None:
 
 
 class _Gradients:
-    """By another transport than PyTorch's own; tells after each step what became of it."""
+    """With another transport than PyTorch's; reports the outcome of each step."""
 
     def __init__(self, transport: str, **options: Any) -> None:
         self.full = os.environ.get(MESSAGES) == "full"
@@ -105,7 +105,7 @@ class _Gradients:
         self.messages = Messages(full=self.full)
 
     def close(self) -> None:
-        dist.barrier()  # nobody leaves before the last mean is everywhere
+        dist.barrier()  # no rank leaves before all have the last mean
         stats = self.sync.stats()
         print(f"{stats.share:.1%} of the gradients delivered; messages closed: {stats.closed}", flush=True)
         self.sync.close()

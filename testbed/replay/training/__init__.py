@@ -1,4 +1,4 @@
-"""Small models that really learn: what holes in gradients cost, and jobs whose messages hold real numbers (``--train cnn``).
+"""Small trained models: the cost of missing ranges in gradients, and jobs whose messages hold real numbers (``--train cnn``).
 
 Data-parallel training by a parameter server: every worker's gradient, a flat vector of float32, travels as one message; the server
 fills what is missing of it, takes the mean, makes a step of stochastic gradient descent with momentum, and sends its parameters back.
@@ -77,7 +77,7 @@ class Examples:
 
 @dataclass(frozen=True)
 class Task:
-    """What is learnt, and how: the same for whatever the network does."""
+    """The model and its training: the same for all network conditions."""
 
     model: Model
     train: Examples

@@ -58,7 +58,7 @@ def _bitmap(font: str, size: int, letter: str) -> np.ndarray:
 
 @cache
 def _face(font: str) -> Any:
-    import matplotlib as mpl  # noqa: PLC0415  # takes long, and who asks for a model's size needs no pictures
+    import matplotlib as mpl  # noqa: PLC0415  # slow import, not needed for a model's size
     from matplotlib.ft2font import FT2Font  # noqa: PLC0415
 
     file = Path(mpl.get_data_path(), "fonts", "ttf", f"{font}.ttf")

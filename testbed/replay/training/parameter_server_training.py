@@ -1,7 +1,7 @@
 """A parameter server's training inside a run: what its messages hold, and what becomes of what arrives.
 
-Rank 0 serves. Every other rank computes the gradient of examples of its own, sends it, and goes on with the parameters that come back; what
-of them does not arrive keeps its value (`transports.Close`), so that replicas may drift apart, as with MLT. Which examples follows from the
+Rank 0 serves. Every other rank computes the gradient of its own examples, sends it, and goes on with the parameters that come back.
+Values that do not arrive stay unchanged (`transports.Close`), so that replicas may diverge, as with MLT. The choice of examples follows from the
 run's seed, the rank and the round alone, and so do the first parameters: systems that are compared learn from the same.
 """
 
@@ -55,24 +55,24 @@ class _Server:
         self.seed, self.disperses = seed, learning.options.hadamard
         self.flat = self.task.model.first(np.random.default_rng(seed))
         self.velocity, self.told = np.zeros_like(self.flat), self.flat.copy()
-        self.update = np.zeros_like(self.flat)  # which made what is told of what was told before
+        self.update = np.zeros_like(self.flat)  # from the previous parameters to the current ones
         self.gradients = {rank: np.zeros_like(self.flat) for rank in range(ranks) if rank != SERVER}
         self.holes: dict[int, Holes] = dict.fromkeys(self.gradients, ())
-        # What each worker goes on with follows from what arrived there, of which both ends know alike.
+        # A worker's next parameters follow from what arrived there, which both ends have recorded alike.
         self.replicas = dict.fromkeys(self.gradients, self.told)
         self.rounds = 0
         self.accuracy: float | None = None  # after this round, if that was looked at
         self.lock = threading.Lock()
 
     def sends(self, message: Message) -> Buffer:
-        """The parameters after this round's step, which whoever asks first makes: everything that comes has come."""
+        """The parameters after this round's step, computed at the first call: all gradients have arrived by then."""
         with self.lock:
             if self.rounds == message.round:
                 self._step()
         return as_bytes(self.told)
 
     def weighs(self, message: Message) -> Buffer:
-        """Who misses a number misses its update (MLT, section 3)."""
+        """A worker that misses a number misses its update (MLT, section 3)."""
         del message
         return as_bytes(self.update)
 

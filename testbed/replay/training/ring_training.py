@@ -1,14 +1,14 @@
 """Training by replicas in a ring: what their messages hold, and what becomes of what arrives.
 
-Every rank computes the gradient of examples of its own. On the first half of its way round the ring (reduce-scatter) a part of it is
-summed up from rank to rank, and what a hop loses of it is lost of all ranks before; on the second (all-gather) the sums go round, and who
-does not get one, and all behind, make no step there. So replicas drift apart, as with MLT. Once in ``resync`` rounds, which the
-transport carries whole, the second half has parameters instead, of each part those of the rank that has its sum, and everybody goes
+Every rank computes the gradient of its own examples. On the first half of the ring (reduce-scatter) a part of it is
+summed from rank to rank. A part that a hop loses is lost for all ranks before it. On the second half (all-gather) the sums go round. A rank
+that misses a sum makes no step there, nor do the ranks after it. So replicas diverge, as with MLT. Once in ``resync`` rounds, which the
+transport carries completely, the second half has parameters instead, each part from the rank with its sum. Then all ranks go
 on with the same; in the round after it, the momentum, likewise. Neither costs a byte more, since a part of either is as long as one of the
 gradients, and where nothing is lost neither changes anything. Gradients that are dispersed are so all the way round, and there are only sums.
 
-How far replicas are apart, nobody of them knows: each writes its parameters into memory that all of them have, and who is the last
-of a round looks.
+No rank can compute the divergence of replicas alone. Each writes its parameters into shared memory, and the last rank
+of a round compares them.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Shared:
         self.replicas = np.frombuffer(memory, np.float32, offset=8 * ranks).reshape(2, ranks, parameters)
 
     def write(self, rank: int, round: int, flat: Array) -> list[Array] | None:
-        """``flat`` after this round; those of all ranks for who is the last, else None."""
+        """``flat`` after this round; for the last rank those of all ranks, else None."""
         of_this = self.replicas[round % 2]
         fcntl.lockf(self.file, fcntl.LOCK_EX)
         try:
@@ -135,7 +135,7 @@ class Replica:
             self.sums[where.begin : where.end] += came
 
     def evaluate(self) -> Look | None:
-        """The step that a round ends with; who is the last tells of it."""
+        """The step at the end of a round; the last rank reports it."""
         what = self._what(self.rounds)
         if self.disperses:
             self.gathered = collected(self.gathered, (self.seed, self.rounds))
@@ -157,7 +157,7 @@ class Replica:
         return "momentum" if round and resyncs(self.resync, round - 1) else "sums"
 
     def _compute(self, round: int) -> None:
-        """The gradient of this round, once: whoever sends or receives first needs it."""
+        """The gradient of this round, computed once, by the first thread that sends or receives."""
         with self.lock:
             if self.computed == round:
                 known, examples = self.task.parameters, np.random.default_rng([self.seed, self.rank, round])
@@ -169,7 +169,7 @@ class Replica:
                 self.computed += 1
 
     def _gather(self, numbers: slice, what: What) -> None:
-        """What goes round of these, whose sum is here."""
+        """The values of this range, whose sum is here, that go round."""
         if what == "sums":
             self.gathered[numbers] = self.sums[numbers]
             return

@@ -36,7 +36,7 @@ SAMPLED = 4  # runs by which the number of bins is estimated
 
 
 class Seed(msgspec.Struct, frozen=True):
-    """One run: where its columns are in the page, and what to say of it."""
+    """One run: the place of its columns in the page, and its description."""
 
     seed: int
     id: int
@@ -101,7 +101,7 @@ def usable(experiments: dict[str, Path]) -> tuple[dict[str, list[Run]], list[str
 def write(
     found: dict[str, list[Run]], out: Path, most_bytes: Size, advance: Callable[[], None] = lambda: None
 ) -> tuple[int, list[str]]:
-    """Write the page; its size in bytes, and a paragraph for each run whose tables make no sense.
+    """Write the page; its size in bytes, and a paragraph for each run with invalid tables.
 
     Bins become longer, for all runs alike, until the page is no larger than ``most_bytes``. Raises `RequestError` if it is
     larger even with `FEWEST_BINS` a run. ``advance`` is called after each run.
@@ -168,7 +168,7 @@ def _page(
 def _size(run: Run, bins: int) -> int:
     try:
         return len(_packed(run, bins))
-    except LoadError:  # told when the page is written
+    except LoadError:  # reported when the page is written
         return 0
 
 
@@ -198,7 +198,7 @@ def _own(name: str) -> str:
 
 
 def _in_script(json: str) -> str:
-    """JSON that ends no script element, whatever names are in it."""
+    """JSON that ends no script element, for any names in it."""
     return json.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 

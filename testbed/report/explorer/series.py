@@ -55,7 +55,7 @@ class Job(msgspec.Struct, frozen=True):
 class Link(msgspec.Struct, frozen=True):
     """One direction of a bottleneck."""
 
-    name: str  # empty: all links together, where no one knows which flows cross which
+    name: str  # empty: all links together, where the flows on each are unknown
     rates: list[tuple[float, float]]  # from a time on, in bit/s
     carried: dict[str, Column]  # by job, in bit/s
     windows: dict[
@@ -163,7 +163,7 @@ def _bin(t_s: pd.Series[float], bin_s: float, bins: int) -> np.ndarray:
 
 
 def _links(run: Run) -> list[str]:
-    """Directions of bottlenecks, those first that carry most; one without a name, where nobody can tell who crosses them."""
+    """Directions of bottlenecks, those first that carry most; one without a name, where the flows on them are unknown."""
     found = bottleneck.crossings(run)
     if not found:
         return [""]
@@ -208,7 +208,7 @@ def _rates(run: Run, name: str) -> list[tuple[float, float]]:
 
 
 def _count(rows: pd.DataFrame, name: str, bin_s: float, bins: int) -> Column | None:
-    """How many came in each bin; None: none at all."""
+    """The number of items in each bin; None: there are none."""
     if rows.empty or not rows[name].max():
         return None
     edges = np.arange(bins + 1) * bin_s

@@ -1,7 +1,7 @@
 """What crosses the bottleneck over time, and iteration times, one column per congestion control.
 
 After Fig. 1 of the MLTCP paper: under the base algorithm the jobs' communication phases
-overlap, under MLTCP they slide apart. Drawn from the first seed; the upper panels are the
+overlap, under MLTCP they interleave. Drawn from the first seed; the upper panels are the
 busiest direction of a bottleneck in windows of 20 ms, or shorter for short iterations, of the first and the last iterations.
 """
 

@@ -101,7 +101,7 @@ def caption(figure: Any, runs: Sequence[Run], about: str) -> None:
 
 
 def still_wires(run: Run) -> str:
-    """Says of a kernel's network, after a comma, if wires add neither delay nor loss; what they add is said elsewhere."""
+    """The note, after a comma, that a kernel network's wires add neither delay nor loss; added delay or loss is reported elsewhere."""
     if drawing.is_model(run):
         return ""
     added = drawing.wires(run)

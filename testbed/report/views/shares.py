@@ -53,7 +53,7 @@ def _row(run: Run) -> dict[str, Any] | None:
     if len(factors) != 2 or any(factor.get("slope") != 0 for factor in factors):
         return None
     carried = metrics.carried(run.flows)
-    if len(carried) < 2 or not carried.all():  # too few samples to tell
+    if len(carried) < 2 or not carried.all():  # too few samples to decide
         return None
     return {
         "cc": run.jobs[1].cc.name, "seed": run.seed, "weight": factors[1]["intercept"] / factors[0]["intercept"],

@@ -1,6 +1,6 @@
 """How placed jobs share links in time: schedulers that MLTCP is compared with, one file each.
 
-A flow scheduler knows every job and every link beforehand, which MLTCP does not. It is a module with
+A flow scheduler has every job and every link beforehand, which MLTCP does not. It is a module with
 
 ``Options``
     a frozen dataclass of what may be written behind its name (``cassini:step=2,over=cubic``), see `testbed.core.options`;
@@ -9,7 +9,7 @@ A flow scheduler knows every job and every link beforehand, which MLTCP does not
     its iterations begin on, a congestion control, bands of priority, or links that it holds alone. Raises `ScheduleError`
     where it cannot serve these jobs.
 ``KNOWS``, ``CENTRAL`` (optional)
-    for figures: what it must know beforehand, in a few words, and whether it decides for all jobs from what it knows of them.
+    for figures: the information that it needs beforehand, in a few words, and whether it decides for all jobs from that information.
 
 Adding one is adding a file.
 """
@@ -28,18 +28,18 @@ from testbed.core.phase import Phase
 
 
 class ScheduleError(RequestError):
-    """No such flow scheduler or option, or jobs it cannot serve; the message says what there is."""
+    """No such flow scheduler or option, or jobs it cannot serve; the message lists the valid ones."""
 
 
 @dataclass(frozen=True)
 class Demand:
-    """What a flow scheduler is told of a job."""
+    """A job as a flow scheduler receives it."""
 
-    iteration_s: float | None  # alone; None: a real program, of which nobody knows
-    phases: Mapping[str, tuple[Phase, ...]] | None  # on each link it crosses, alone; None: a hash chooses which
+    iteration_s: float | None  # in isolation; None: unknown, for a real program
+    phases: Mapping[str, tuple[Phase, ...]] | None  # on each link it crosses, in isolation; None: a hash chooses which
     bytes: int  # payload that the worker that sends most sends in one iteration
-    spread_s: float = 0.0  # standard deviation of its iterations alone
-    iterations: int = 0  # that it runs; 0: nobody knows
+    spread_s: float = 0.0  # standard deviation of its iterations in isolation
+    iterations: int = 0  # that it runs; 0: unknown
     tensor_bytes: int | None = None  # the largest that one worker sends another; None: one exchange follows the other
 
     @property
@@ -50,7 +50,7 @@ class Demand:
 
 @dataclass(frozen=True)
 class Rule:
-    """What a job is told."""
+    """The settings that a job receives."""
 
     cc: str  # the congestion control of its flows
     grid: Grid | None = None  # where its iterations begin; None: when they please
@@ -58,7 +58,7 @@ class Rule:
     falls: bool = False  # they move down instead, at so many bytes sent; rising
     exclusive: tuple[
         str, ...
-    ] = ()  # links that it holds while it communicates, who still runs longest first; empty: it shares them
+    ] = ()  # links that it holds while it communicates, the job with the longest remaining time first; empty: it shares them
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class FlowScheduler:
     options: Any  # the `Options` of its module
 
     def share(self, jobs: Sequence[Demand], links: Mapping[str, float]) -> Sharing:
-        """What each job is told; raises `ScheduleError`."""
+        """The settings of each job; raises `ScheduleError`."""
         return find(self.name).share(jobs, links, self.options)
 
 

@@ -6,11 +6,11 @@ affinity graph in `testbed.schedulers.affinity`, what a worker does with its shi
 
 Simplified: where jobs run is given, so that CASSINI's choice between placements becomes a
 yes or no; every job is known beforehand; its profile is its trace, stretched to the iteration measured alone.
-Links that the very same jobs share (both directions of a cable, say) are one link with several
+Links that the very same jobs share (such as both directions of a cable) are one link with several
 capacities here: they cannot contradict each other.
 
 Ours, since the paper leaves it open to us: the slots of jobs that do not fit (score below 1) lie
-further apart by what is too much. A job cannot keep slots it has no capacity for; it would be late
+further apart by the excess demand. A job cannot keep slots it has no capacity for; it would be late
 every time, and wait every time.
 """
 
@@ -109,7 +109,7 @@ class _Fitted:
     """Jobs on the links they share: how well they fit there, and by how much each is to be delayed."""
 
     scores: dict[str, float]
-    degrees: dict[str, float]  # on the unified circle; by job, as text: JSON knows no other keys
+    degrees: dict[str, float]  # on the unified circle; by job, as text: JSON has no other keys
     shifts_s: dict[int, float]
 
 

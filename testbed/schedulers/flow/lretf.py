@@ -6,8 +6,8 @@ it a 2-approximation.
 
 Simplified, with preemption: by strict priority on bottlenecks (as `testbed.schedulers.flow.priority`), so that packets and not jobs take turns; remaining
 time is iterations × an iteration alone, looked at once, when the jobs start; eight ranks, so that of more jobs neighbours share one.
-Without (``preempt=no``): an arbiter, over a management network of its own, has a job communicate as soon as nobody does on the links that it
-crosses, and among those that wait the one with the longest remaining time, as it is then; whoever communicates ends its exchange.
+With ``preempt=no``, an arbiter, over a separate management network, lets a job communicate as soon as the links that it
+crosses are free. Among waiting jobs the one with the longest remaining time at that moment goes first. A job that communicates ends its exchange.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""PIAS: whoever has sent least in its iteration goes first, and nobody has to know how much is to come (Bai et al., NSDI 2015).
+"""PIAS: the flow with the fewest bytes sent in its iteration goes first, without flow sizes given beforehand (Bai et al., NSDI 2015).
 
 A multi-level feedback queue: an iteration's first bytes travel in the highest band of strict priority, and it falls a band each time it
 has sent so much more. Thresholds are those of `testbed.schedulers.flow.priority` the other way round: the largest job's iteration halved, and
@@ -6,7 +6,8 @@ halved again.
 
 Simplified: what is one flow there is a worker's iteration here (where several messages are in flight, a tensor from one worker to another,
 that falls by whole parts: `testbed.replay.bands.ByBand`); thresholds are not computed from a distribution of sizes; Reno by
-default, where PIAS is DCTCP (``over=dctcp``) with a buffer that all bands share; a band has a buffer of its own. As `testbed.schedulers.flow.priority` in all else.
+default, where PIAS is DCTCP (``over=dctcp``) with a buffer that all bands share; here each band has a separate buffer.
+All else is as in `testbed.schedulers.flow.priority`.
 """
 
 from __future__ import annotations

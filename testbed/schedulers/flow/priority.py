@@ -5,12 +5,12 @@ SIGCOMM 2013): the sender marks every packet by how much of the iteration is lef
 selectors CS0 to CS7 of the IP header), and bottlenecks serve the highest band first. A job moves up each
 time what it has left has halved; the first halving is of the largest job's iteration.
 
-Simplified: eight bands instead of a priority per packet; each band has a buffer of its own, where pFabric
+Simplified: eight bands instead of a priority per packet; each band has a separate buffer, where pFabric
 drops the lowest priority from one; TCP instead of its minimal transport; packets of one band are served
 in the order of arrival. What is marked is what is written to the socket, at most a socket's buffer ahead of
 the wire. Pure ACKs travel in the highest band. Packets of a band that has just been reached overtake those
 before them, which TCP sees as reordering. Where several messages are in flight, what counts is what is left of a tensor on its way from one
-worker to another; each of its parts stays in one band, and each band has a connection of its own (`testbed.replay.bands.ByBand`), so that none
+worker to another. Each of its parts stays in one band, and each band has a separate connection (`testbed.replay.bands.ByBand`), so that none
 overtakes; hosts have these bands, too.
 """
 

@@ -8,9 +8,9 @@ A job scheduler is a module with
     pure: the GPUs of each request, in their order, and its start. Raises `RequestError` where they do not fit.
 
 Adding one is adding a file; `testbed.schedulers.search` has what those that try several schedules share, `testbed.schedulers.online`
-asks one again as jobs arrive. In a run jobs that ask for GPUs are given them as ``mltcp schedule`` has it; any other starts at
+calls one again as jobs arrive. In a run jobs that ask for GPUs are given them as ``mltcp schedule`` has it; any other starts at
 once and has a host for each of its workers, of which one GPU counts.
-A FILE says the same by hand: a list of hosts for each job, see `testbed.schedulers.placement_file`.
+A FILE sets the same by hand: a list of hosts for each job, see `testbed.schedulers.placement_file`.
 """
 
 from __future__ import annotations
@@ -84,9 +84,9 @@ def place(topo: Topo, workers: Sequence[int], how: str = USUAL, seed: int = 0) -
 
 
 def map_hosts(topo: Topo, *, shared: bool = False) -> dict[Gpu, str]:
-    """By GPU the host that stands for it: one of a server's if the topology says which hosts are one (`servers`), else a server itself.
+    """By GPU the host that stands for it: a host of a server if the topology groups hosts (`servers`), else the host is the server.
 
-    ``shared``: with all ``gpus`` that a host says to have; else with one, for the one worker that it has room for.
+    ``shared``: with all ``gpus`` of a host; else with one, for the one worker that it has room for.
     """
     inside = topo.servers() if hasattr(topo, "servers") else {}
     found = {Gpu(server, slot): host for server, hosts in inside.items() for slot, host in enumerate(hosts)}

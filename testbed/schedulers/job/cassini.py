@@ -2,9 +2,9 @@
 
 Source: Rajasekaran, Ghobadi, Akella, "CASSINI: Network-Aware Job Scheduling in Machine Learning Clusters", NSDI 2024 (arXiv
 2308.00852): candidates are scored by the compatibility of the jobs on each link that they share, in the mean, and a candidate
-whose affinity graph has a loop is left out. Ours: which schedulers the candidates come from; uplinks are all links there are; a job
+whose affinity graph has a loop is left out. Ours: the schedulers that give the candidates; uplinks are all links there are; a job
 that every candidate would close a loop for waits. Its time-shifts (`testbed.schedulers.flow.cassini`) are what compatibility is for, and
-equation 8 knows nothing of them: it counts contention as for any other placement.
+equation 8 ignores them: it counts contention as for any other placement.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Scores:
         self._known: dict[frozenset[int], float] = {}
 
     def score(self, jobs: frozenset[int]) -> float:
-        """Of these; 0 if they are too many to look at all shifts."""
+        """Of these; 0 if they are too many to evaluate all shifts."""
         if jobs not in self._known:
             self._known[jobs] = self._score(sorted(jobs))
         return self._known[jobs]

@@ -36,7 +36,7 @@ def schedule(
 
 
 class _Policy:
-    """Who starts at a moment."""
+    """The jobs that start at a moment."""
 
     def __init__(self, instance: search.Instance, *, backfill: bool) -> None:
         self._requests, self._estimates_s, self._backfill = instance.requests, instance.estimates_s, backfill

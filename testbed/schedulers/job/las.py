@@ -1,8 +1,8 @@
 """LAS: least attained service first, in two queues; preemptive. A job that has held GPUs for ``threshold`` waits behind the others.
 
 Source: Gu et al., "Tiresias: A GPU Cluster Manager for Distributed Deep Learning", NSDI 2019, discretised two-dimensional LAS:
-service is GPUs × time, jobs of one queue go by arrival, those of the first before those of the second, and whoever is pushed
-out goes on later from where it was. Ours: one threshold, given in GPU-seconds; nobody is moved up again after waiting long; GPUs by
+service is GPUs × time. Jobs of one queue go by arrival, those of the first before those of the second, and a preempted
+job goes on later from where it was. Ours: one threshold, given in GPU-seconds; no job moves up again after a long wait; GPUs by
 tightest fit; what a restart takes is an option, 0 by default.
 """
 

@@ -22,7 +22,7 @@ from testbed.schedulers.job import Cluster
 MOST_JOBS = 8
 SAME_S = 1e-12  # as much later is no later
 Spread = tuple[int, ...]  # GPUs of each server
-Planned = dict[int, tuple[frozenset[int], Spread]]  # by job: who has ended when it starts, and where it does
+Planned = dict[int, tuple[frozenset[int], Spread]]  # by job: the jobs that have ended when it starts, and its GPUs
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def schedule(
 
 
 class _Search:
-    """The best schedule so far, and how many complete ones were come to."""
+    """The best schedule so far, and the number of complete ones that were reached."""
 
     def __init__(self, instance: search.Instance) -> None:
         self.makespan_s, self.trials = math.inf, 0
@@ -59,7 +59,7 @@ class _Search:
     def go(
         self, now_s: float, on: Mapping[int, Spread], left: Mapping[int, float], planned: Planned, after: int
     ) -> None:
-        """Every way on from here; ``left``: a share of each job. Who starts at one moment does so in one order, ``after`` the last."""
+        """All continuations from here; ``left``: a share of each job. Jobs that start at one moment do so in one order, ``after`` the last."""
         waiting = [job for job in range(len(self._requests)) if job not in planned]
         rest_s = {job: left.get(job, 1.0) * self._least_s[job] for job in (*on, *waiting)}
         work_s = sum(self._requests[job].gpus * took_s for job, took_s in rest_s.items())
@@ -80,7 +80,7 @@ class _Search:
             self.go(now_s + step_s, stays, {job: left[job] - step_s / lasts_s[job] for job in stays}, planned, -1)
 
     def _iteration_s(self, job: int, on: Mapping[int, Spread]) -> float:
-        """By equations 6 to 8, beside those that run."""
+        """By equations 6 to 8, under contention with running jobs."""
         spans = [server for server, count in enumerate(on[job]) if count]
         crowd = max(sum(0 < other[server] < sum(other) for other in on.values()) for server in spans)
         return self._model.iteration_s(self._requests[job], len(spans), crowd)

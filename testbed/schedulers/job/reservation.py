@@ -1,4 +1,4 @@
-"""Reservation: a job that spans servers starts only where it has their uplinks to itself, so that nobody ever contends.
+"""Reservation: a job that spans servers starts only where no other job uses their uplinks, so that no jobs ever contend.
 
 Ours, after the idea of GADGET (Yu et al., INFOCOM 2022), which reserves bandwidth for each job, varies the number of workers
 and preempts: here rings keep their size, and what is reserved is the whole uplink.
@@ -26,7 +26,7 @@ def schedule(
 
 
 def uncontended(offer: search.Offer) -> Numbers | None:
-    """Tightest fit, if nobody uses the uplinks."""
+    """Tightest fit, if no job uses the uplinks."""
     gpus = search.tightest_fit(offer)
     if gpus is None:
         return None

@@ -1,7 +1,7 @@
 """Spread: a job's ranks over the edge routers in order, the same way for every job.
 
-On a dumbbell that is the first half left, the rest right, so that its flows cross the bottleneck. A topology may say which
-routers those are for each job (`edges`): a ring's jobs each begin at another one.
+On a dumbbell that is the first half left, the rest right, so that its flows cross the bottleneck. A topology may name the
+routers for each job (`edges`): a ring's jobs each begin at another one.
 """
 
 from __future__ import annotations

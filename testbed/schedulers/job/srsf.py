@@ -94,7 +94,7 @@ class _Policy:
         return self._better(size, group, rank, len(servers), others, state)
 
     def _better(self, size: int, group: Group, rank: int, spans: int, others: set[int], state: State) -> int | None:
-        """The first job for which, beside each of the ``others``, the two end sooner, in the sum, than if it waits for it."""
+        """The first job that, running with each of the ``others``, gives a smaller sum of end times than if it waits for it."""
         if (size, spans) not in self._paces:
             self._paces[size, spans] = _Paces(self._instance, group, spans)
         paces, model = self._paces[size, spans], self._instance.model
@@ -109,7 +109,7 @@ class _Policy:
 
 
 class _Paces:
-    """How long each job of a group runs over so many servers, and by how much longer beside another."""
+    """How long each job of a group runs over so many servers, and by how much longer when it shares them with another."""
 
     def __init__(self, instance: search.Instance, group: Group, spans: int) -> None:
         model, requests = instance.model, [instance.requests[number] for number in group.numbers]
@@ -126,7 +126,7 @@ class _Paces:
         self._least_slower = np.minimum.reduceat(self.slower, starts)
 
     def first(self, begin: int, waits: npt.NDArray[np.bool_], old: Sequence[tuple[float, float]]) -> int | None:
-        """The first waiting position from ``begin`` on that is better off beside all of the ``old``."""
+        """The first waiting position from ``begin`` on that is better off together with all of the ``old``."""
         chunk = begin // CHUNK
         possible = np.ones(len(self._least_s) - chunk, dtype=bool)
         for left_s, slower_old in old:
@@ -144,7 +144,7 @@ class _Paces:
 
 
 def better(new_s: Floats, slower_new: Floats, old_s: float, slower_old: float) -> npt.NDArray[np.bool_]:
-    """Whether a new and an old job end sooner, in the sum, beside each other than one after the other."""
+    """Whether a new and an old job end sooner, in the sum, together than one after the other."""
     first = new_s * slower_new <= old_s * slower_old
     ends = np.where(
         first,

@@ -1,6 +1,6 @@
 """Tightest fit: the fullest server that still holds the whole job; where none does, the fewest servers.
 
-Not in SJF-BCO's report, and needed beside it: it keeps jobs inside servers without any search.
+Not in SJF-BCO's report, but needed for comparison: it keeps jobs inside servers without any search.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def _patches(image: Array) -> Array:
 
 
 def _gathered(patches: Array, shape: tuple[int, ...]) -> Array:
-    """What every place is told by all neighbourhoods that it is in (the transpose of `_patches`)."""
+    """The sum over all neighbourhoods of each position (the transpose of `_patches`)."""
     count, side, _, channels = shape
     edge = KERNEL // 2
     padded = np.zeros((count, side + 2 * edge, side + 2 * edge, channels), np.float32)
@@ -108,7 +108,7 @@ def _pooled(image: Array) -> tuple[Array, npt.NDArray[np.int64]]:
 
 
 def _unpooled(told: Array, which: npt.NDArray[np.int64], image: Array) -> Array:
-    """What each of the four is told, behind the rectifiers that made ``image``."""
+    """The gradient at each of the four, before the rectifiers that made ``image``."""
     count, half, _, channels = told.shape
     four = np.zeros((*told.shape, POOL**2), np.float32)
     np.put_along_axis(four, which[..., None], told[..., None], axis=4)

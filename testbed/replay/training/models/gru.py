@@ -1,4 +1,4 @@
-"""Gated recurrent units (Cho et al., EMNLP 2014; the form that PyTorch has), which say the next character of a text."""
+"""Gated recurrent units (Cho et al., EMNLP 2014; in PyTorch's form) that predict the next character of a text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Gru:
 
     @cached_property
     def parts(self) -> Parts:
-        """What a character and what the state say to the three gates (update, reset, new), their biases, and the scores."""
+        """The weights from a character and from the state to the three gates (update, reset, new), their biases, and the scores."""
         return Parts(
             (self.characters, 3 * self.hidden), (self.hidden, 3 * self.hidden), (3 * self.hidden,), (self.hidden,),
             (self.hidden, self.characters), (self.characters,),
@@ -66,7 +66,7 @@ class Gru:
         return np.asarray((states[1:] @ last + last_bias).argmax(axis=2).T)
 
     def _run(self, flat_: Array, inputs: npt.NDArray[np.uint8]) -> tuple[Array, list[tuple[Array, ...]]]:
-        """The states, (length + 1, examples, hidden), and of each step: update, reset, new, and what the state said to the last."""
+        """The states, (length + 1, examples, hidden), and of each step: update, reset, new, and the state's contribution to new."""
         of_input, of_state, bias, bias_new, *_ = self.parts.split(flat_)
         size, (count, length) = self.hidden, inputs.shape
         states = np.zeros((length + 1, count, size), np.float32)
