@@ -9,8 +9,8 @@
        h1 h2 h3 h4 h5 h6 h7
 
 The arguments are GPUs of each server: ``cluster,3,2,2``. A server is a router ``s1, s2, …``, a GPU a host ``h1, h2, …`` behind it, from
-the first server on, so that exchange inside a server crosses GPUs' NICs alone (``--nic inf``: as fast as memory). Job schedulers know which hosts
-are one server (`servers`): it is what SJF-BCO's model is about.
+the first server on, so that exchange inside a server crosses GPUs' NICs alone (``--nic inf``: unshaped NICs). Job schedulers learn from `servers`
+which hosts are one server: SJF-BCO's model needs this.
 Also for stock Mininet: ``mn --custom topologies/cluster.py --topo cluster,4,4``.
 """
 
@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 try:
     from testbed.networks.routed import RoutedTopo
-except ImportError:  # stock Mininet executes this file and knows nothing of the checkout
+except ImportError:  # stock Mininet executes this file without the checkout
     import inspect
     import sys
     from pathlib import Path

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 try:
     from testbed.networks.routed import RoutedTopo
-except ImportError:  # stock Mininet executes this file and knows nothing of the checkout
+except ImportError:  # stock Mininet executes this file without the checkout
     import inspect
     import sys
     from pathlib import Path

@@ -17,7 +17,7 @@ One pod of ``k = 4``, and the cores::
 
 Edges are ``e1, e2, …`` and aggregations ``a1, a2, …`` from the first pod on, cores ``c1, c2, …``,
 hosts ``h1, h2, …`` from the first edge on: ``k/2`` at each edge, ``k³/4`` in all, unless ``hosts``
-says how many. More of them oversubscribe the edges: 4 pods of 2 edges with 8 hosts
+sets the number. More of them oversubscribe the edges: 4 pods of 2 edges with 8 hosts
 each (``fattree,4,8``) are 64 hosts at 4:1. After Al-Fares et al., SIGCOMM 2008.
 Also for stock Mininet: ``mn --custom topologies/fattree.py --topo fattree,4``.
 """
@@ -29,7 +29,7 @@ from collections.abc import Sequence
 
 try:
     from testbed.networks.routed import RoutedTopo
-except ImportError:  # stock Mininet executes this file and knows nothing of the checkout
+except ImportError:  # stock Mininet executes this file without the checkout
     import inspect
     import sys
     from pathlib import Path

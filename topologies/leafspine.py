@@ -28,7 +28,7 @@ from collections.abc import Sequence
 
 try:
     from testbed.networks.routed import RoutedTopo
-except ImportError:  # stock Mininet executes this file and knows nothing of the checkout
+except ImportError:  # stock Mininet executes this file without the checkout
     import inspect
     import sys
     from pathlib import Path

@@ -88,7 +88,7 @@ def _systems(study: Study) -> dict[str, System]:
 
 
 def _unlike(run: Run) -> bool:
-    """Whether its jobs differ in what they send: only then does it matter by what somebody goes first."""
+    """Whether its jobs differ in what they send: only then does the order of priorities matter."""
     return len({max(job.bytes_per_worker, default=0) for job in run.jobs}) > 1
 
 

@@ -1,4 +1,4 @@
-"""Fig. 4 of the paper: whom F favours decides whether jobs separate or collide."""
+"""Fig. 4 of the paper: the flows that F favours decide whether jobs separate or collide."""
 
 from __future__ import annotations
 

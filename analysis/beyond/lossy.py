@@ -33,7 +33,7 @@ MARKERS = {"waits": "s", "compresses": "^", "loses": "o"}
 
 @dataclass(frozen=True)
 class Training:
-    """What a run's network is taken for: with its holes or without, and a mean of its own."""
+    """The role of a run's network: with its missing ranges or without, and with a separate mean."""
 
     name: str
     kind: str
@@ -67,7 +67,7 @@ def _waiting(rows: pd.DataFrame) -> list[str]:
 
 
 def _fastest(rows: pd.DataFrame, names: list[str]) -> str | None:
-    """Of those that come to the accuracy in every seed, by the mean."""
+    """Of those that reach the accuracy in every seed, by the mean."""
     times = rows[rows["training"].isin(names)].groupby("training")["time_s"].agg(lambda one: one.mean(skipna=False))
     there = times.dropna()
     return None if there.empty else str(there.idxmin())
@@ -117,7 +117,7 @@ def _times(axis: Any, rows: pd.DataFrame, colours: dict[str, str], timeouts: lis
 
 
 def _table(study: Study) -> pd.DataFrame:
-    """``system, training, kind, seed, rto_ms, round_s, lost, rounds, whole_rounds, time_s``; what never comes to the accuracy has no ``rounds``."""
+    """``system, training, kind, seed, rto_ms, round_s, lost, rounds, whole_rounds, time_s``; ``rounds`` is empty if the accuracy is never reached."""
     if not study.runs:
         raise LoadError(f"{ID}: there are no runs; run experiments/{ID}.toml")
     return pd.DataFrame([row for run in study.runs for row in _rows(run)])

@@ -24,7 +24,7 @@ TEXT = (
 )
 WITHIN = 0.01  # of accuracy
 NEAR = 0.95
-MORE = ("#8C564B", "#9467BD", "#7F7F00")  # colours beside those of jobs
+MORE = ("#8C564B", "#9467BD", "#7F7F00")  # colours next to those of jobs
 WHOLE = "nothing missing"
 
 

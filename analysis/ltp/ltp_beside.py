@@ -1,4 +1,4 @@
-"""LTP beside TCP, and beside itself, on one link: who gets how much of it, by the length of the queue."""
+"""LTP competing with TCP, and with itself, on one link: the share of each, by the length of the queue."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def _shares(workers: pd.DataFrame, own: str) -> pd.DataFrame:
 
 
 def _table(study: Study) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """A row per run (`phases.table`, and ``cell``), and one per run and worker where messages are told: ``cell, system, seed, worker, loses, delivered``."""
+    """A row per run (`phases.table`, and ``cell``), and one per run and worker where messages are logged: ``cell, system, seed, worker, loses, delivered``."""
     rows = phases.table(study)
     places = [_place(run) for run in study.runs]
     rows["cell"] = [places[place][0] for place in rows.index]

@@ -129,7 +129,7 @@ def _drawn_losses(axis: Any, rows: pd.DataFrame) -> None:
 
 
 def _diverged(axis: Any, rings: pd.DataFrame) -> None:
-    """The last accuracy of a ring over how far its replicas are apart."""
+    """The last accuracy of a ring over its replica divergence."""
     for (_, one), marker in zip(rings.iterrows(), "oD^sv", strict=False):
         axis.plot(
             100 * one["replica_divergence"],
@@ -148,8 +148,8 @@ def _diverged(axis: Any, rings: pd.DataFrame) -> None:
 
 
 def _marked(rows: pd.DataFrame, own: str) -> pd.DataFrame:
-    """With what claims ask for: a training's name without what makes it another one of the same (``plain``, ``variant``), whether it is
-    MLT as it is by default over links that lose (``own``), or that with parameters that arrive (``whole_parameters``)."""
+    """The rows with the columns of claims: a training's name without the suffix of its variant (``plain``, ``variant``), whether it is
+    MLT with its defaults over links that drop packets (``own``), or that with parameters that arrive (``whole_parameters``)."""
     names = rows["training"].astype(str)
     variants = {f",{AT_RANDOM}": "random", f",{AS_PUBLISHED}": "published", trainings.DISPERSED: "dispersed"}
     ends = [next((end for end in variants if name.endswith(end)), "") for name in names]
@@ -175,7 +175,7 @@ def _named(run: Run) -> str:
 
 
 def _rings(seed: int, ranks: int) -> pd.DataFrame:
-    """How far apart replicas of a ring are, and what they reach, by the number of rounds between two copies of one."""
+    """The replica divergence of a ring, and the accuracy, by the number of rounds between two copies of one."""
     rows = []
     for gathers, resync in RINGS:
         found = trainings.in_a_ring(RING_LOSS, resync, seed, ranks, gathers=gathers)

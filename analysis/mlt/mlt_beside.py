@@ -1,4 +1,4 @@
-"""MLT beside TCP on one link, in one queue and in classes of its own: who gets how much."""
+"""MLT competing with TCP on one link, in one queue and in separate classes: the share of each."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def _format_bound(bound: float) -> str:
 
 
 def _table(study: Study) -> pd.DataFrame:
-    """``part, seed, missing, ratio``; raises `LoadError` without runs, which say for how many workers and seeds."""
+    """``part, seed, missing, ratio``; raises `LoadError` without runs, which give the numbers of workers and seeds."""
     if not study.runs:
         raise LoadError(f"{ID}: there are no runs; run experiments/{ID}.toml")
     workers = {run.seed: len(run.jobs[0].hosts) for run in study.runs}

@@ -1,4 +1,4 @@
-"""MLT taken apart: bounded loss, bands that drop, every path; alone and together, against TCP with priorities as BytePS has them."""
+"""The parts of MLT: bounded loss, priority queues that drop, packet spraying; separately and together, against TCP with BytePS's priorities."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def _speeds(rows: pd.DataFrame) -> Speeds:
 
 
 def _table(study: Study) -> pd.DataFrame:
-    """``system, role, part, seed, rto_ms, marks_bytes, shallow, iteration_s, delivered, dropped, reordered``; raises `LoadError` without TCP and MLT beside each other."""
+    """``system, role, part, seed, rto_ms, marks_bytes, shallow, iteration_s, delivered, dropped, reordered``; raises `LoadError` without both TCP and MLT."""
     rows = pd.DataFrame([_row(run) for run in study.runs])
     if rows.empty or "BytePS" not in set(rows["part"]) or rows["part"].nunique() < 2:
         raise LoadError(f"{ID}: there are no results of both MLT and TCP; run experiments/{ID}.toml")

@@ -1,4 +1,4 @@
-"""How long exchanges take under MLT and TCP, in the mean and at the tail, over the number of workers; published values beside."""
+"""How long exchanges take under MLT and TCP, in the mean and at the tail, over the number of workers; with published values."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _base(rows: pd.DataFrame, column: str) -> pd.Series[float]:
 
 
 def _table(study: Study) -> pd.DataFrame:
-    """``workers, system, role, tcp, seed, delivered, mean_s, tail_s``; raises `LoadError` without MLT beside TCP."""
+    """``workers, system, role, tcp, seed, delivered, mean_s, tail_s``; raises `LoadError` without both MLT and TCP."""
     rows = pd.DataFrame([_row(run) for run in study.runs])
     if rows.empty or rows["tcp"].all() or not rows["tcp"].any():
         raise LoadError(f"{ID}: there are no results of both MLT and TCP; run experiments/{ID}.toml")

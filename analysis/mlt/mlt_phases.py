@@ -1,4 +1,4 @@
-"""A tolerance that follows the training's phase, beside constant ones and TCP, where a link loses packets in bursts."""
+"""A tolerance that follows the training's phase, compared with constant ones and TCP, where a link drops packets in bursts."""
 
 from __future__ import annotations
 

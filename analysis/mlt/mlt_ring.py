@@ -1,4 +1,4 @@
-"""Replicas that train in a ring over links that lose: how far apart they are, and what that costs."""
+"""Replicas that train in a ring over links that drop packets: their divergence, and its cost."""
 
 from __future__ import annotations
 

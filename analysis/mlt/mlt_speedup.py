@@ -1,4 +1,4 @@
-"""How much faster models train by MLT, by parameter servers and in a ring; published speed-ups beside ours."""
+"""How much faster models train by MLT, by parameter servers and in a ring; published speed-ups next to ours."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def _model(trace: str) -> str:
 
 
 def _lengths(study: Study) -> str:
-    """How many iterations its runs have: 2 or 3, say."""
+    """The numbers of iterations of its runs: such as 2 or 3."""
     return " or ".join(map(str, sorted({run.jobs[0].iterations for run in study.runs})))
 
 
@@ -180,7 +180,7 @@ def _over(rows: pd.DataFrame, bases: pd.Series[bool]) -> dict[Cell, tuple[str, l
 
 
 def _gains(rows: pd.DataFrame) -> dict[Cell, list[float]]:
-    """Over the fastest TCP with partitions and priorities; raises `LoadError` if there is none beside what may lose."""
+    """Over the fastest TCP with partitions and priorities; raises `LoadError` without one for the lossy systems."""
     found = {cell: values for cell, (_, values) in _over(rows, rows["tcp"] & ~rows["plain"]).items()}
     if not found:
         raise LoadError(f"{ID}: there are no results of both MLT and TCP; run experiments/{ID}.toml")
@@ -188,7 +188,7 @@ def _gains(rows: pd.DataFrame) -> dict[Cell, list[float]]:
 
 
 def _table(study: Study) -> pd.DataFrame:
-    """``collective, trace, workers, system, role, tcp, lossy, plain, rto_ms, seed, iteration_s, delivered, dropped``; raises `LoadError` without MLT beside TCP."""
+    """``collective, trace, workers, system, role, tcp, lossy, plain, rto_ms, seed, iteration_s, delivered, dropped``; raises `LoadError` without both MLT and TCP."""
     rows = pd.DataFrame([_row(run) for run in study.runs])
     if rows.empty:
         raise LoadError(f"{ID}: there are no runs; run experiments/{ID}.toml")

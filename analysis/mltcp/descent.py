@@ -73,7 +73,7 @@ def _comm_s(run: Run) -> float:
 
 
 def _table(experiment: Experiment) -> pd.DataFrame:
-    """D ÷ A of every run and iteration, by how much the next one's differs, and what the equation says (shares ∝ F)."""
+    """D ÷ A of every run and iteration, by how much the next one's differs, and the equation's value (shares ∝ F)."""
     tables = []
     for run in experiment.runs:
         apart = metrics.start_difference(run.iterations, measured.ideal_s(run)) / _comm_s(run)

@@ -1,4 +1,4 @@
-"""MLTCP beside ordinary TCP: another training job, and a flow that always has something to send."""
+"""MLTCP competing with ordinary TCP: another training job, and a flow that always has data to send."""
 
 from __future__ import annotations
 

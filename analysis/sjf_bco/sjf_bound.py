@@ -1,4 +1,4 @@
-"""SJF-BCO's Theorem 5: its makespan ÷ the optimum, beside the ratio that the theorem gives it."""
+"""SJF-BCO's Theorem 5: its makespan ÷ the optimum, next to the theorem's ratio."""
 
 from __future__ import annotations
 

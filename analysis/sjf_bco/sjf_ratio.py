@@ -1,4 +1,4 @@
-"""SJF-BCO and others on the TCP stack, with less and more communication: makespans, and what equation 8 foretells."""
+"""SJF-BCO and others on the TCP stack, with less and more communication: makespans, and equation 8's predictions."""
 
 from __future__ import annotations
 

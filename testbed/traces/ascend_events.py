@@ -1,6 +1,6 @@
 """What is read of ``trace_view.json``, which PyTorch's profiler writes on Ascend: a list of events, perhaps with times in text.
 
-Tracks tell what an event is. The process "Ascend Hardware" has the kernels; "Communication" (of older versions "HCCL") has the collectives of
+The track gives the kind of an event. The process "Ascend Hardware" has the kernels; "Communication" (of older versions "HCCL") has the collectives of
 each communicator in a thread "Group N Communication", with the elements of one rank. Flows of category ``async_npu`` go from the CPU's call to
 the kernel that it launches. Everything else is as in other traces of the profiler.
 """
@@ -68,7 +68,7 @@ class _Work:
         default_factory=dict
     )  # where those that compute are, by their place in `events`
     collectives: dict[int, tuple[str, str, float]] = field(default_factory=dict)  # the same of collectives
-    by_hand: set[str] = field(default_factory=set)  # groups whose number of ranks is `Request.ranks`
+    by_hand: set[str] = field(default_factory=set)  # number of groups with `Request.ranks` ranks
 
 
 def recognises(head: bytes) -> bool:
@@ -195,7 +195,7 @@ def _ranks(args: dict[str, Any]) -> int:
 
 
 def _joined(work: _Work) -> Events:
-    """The events with the launches that flows tell."""
+    """The events, with the launches that flow events give."""
     events = work.events
     numbers = {key: NO_CORRELATION - 1 - place for place, key in enumerate(work.flows.begins)}
     for key, (moment, thread) in work.flows.begins.items():

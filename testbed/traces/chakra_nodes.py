@@ -78,7 +78,7 @@ class ChakraNode:
     bytes: int | None = None
     group: Group = NO_GROUP
     peer: str = ""  # of a send or receive
-    rank: int | None = None  # whose node it is, where a send or receive says so
+    rank: int | None = None  # rank of the node, if a send or receive gives it
     calls: bool = False  # the CPU's call of a collective
     by_name: bool = False  # its kind is a guess
     type: int = 0  # NodeType

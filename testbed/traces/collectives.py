@@ -1,4 +1,4 @@
-"""Collectives, one file each: who sends how much to whom, and how.
+"""Collectives, one file each: pairs of sender and receiver, sizes, and the algorithm.
 
 A collective is a module with
 
@@ -53,7 +53,7 @@ def connections(name: str, n: int) -> int:
 
 
 def flows(name: str, n: int) -> list[Flow]:
-    """Who sends to whom in the collective ``name`` among ``n`` workers."""
+    """Pairs of sender and receiver in the collective ``name`` among ``n`` workers."""
     return list(dict.fromkeys(flow for one in find(name).rounds(n, n) for flow in one))
 
 

@@ -54,7 +54,7 @@ class Device:
         return f"{self.name}: {', '.join(filter(None, (peak, memory)))}"
 
     def takes(self, flops: float | None, memory_bytes: int | None) -> Duration:
-        """How long this much work takes; raises `RequestError` if this device does not say."""
+        """The time for this much work in seconds; raises `RequestError` if this device has no such figure."""
         if flops and not self.peak:
             raise RequestError(
                 f"{self.name} has no speed, and the trace has work in flops. Give --peak, or a --device", where="peak"
@@ -76,7 +76,7 @@ class Device:
 
 
 class ComputesOn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The device that a trace is meant for: what its name says, and what is said instead."""
+    """The device that a trace is meant for: the values of its name, and values that replace them."""
 
     name: str | None = None
     peak: Flops | None = None
@@ -112,7 +112,7 @@ KNOWN: dict[str, tuple[float, float]] = {
 
 
 def device(name: str | None, peak: Flops | None, mfu: float | None, memory: Bandwidth | None) -> Device | None:
-    """The device that is meant; what is said by itself takes the place of what its name says. None: nothing is said."""
+    """The requested device; explicit values replace those of its name. None: none is requested."""
     if name is None and peak is None and memory is None:
         if mfu is not None:
             raise RequestError("is a share of a peak, and none is given. Give --device or --peak", where="mfu")

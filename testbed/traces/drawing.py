@@ -22,7 +22,7 @@ from testbed.traces import trace as traces
 from testbed.traces.trace import Trace
 
 COMPUTE, COMMUNICATE, GREY = "#8c8c8c", "#0072b2", "#444444"
-MOST_EDGES = 2000  # bars that are told apart by their edges
+MOST_EDGES = 2000  # bars that are outlined
 UNIT = 1e9  # rates are drawn in Gbit/s
 
 
@@ -50,7 +50,7 @@ class Lane:
 
 
 def draw(trace: Trace, workers: int, rate: Rate, out: Path) -> None:
-    """Timeline and demand beside CASSINI's circle."""
+    """Timeline and demand next to CASSINI's circle."""
     period, spans = demand(trace, workers, rate)
     times = traces.spans(trace, lambda op: traces.busiest_s(op, workers, rate))
     lanes = [
@@ -130,7 +130,7 @@ def _circle(axis: Any, period: float, spans: list[tuple[float, float, float]]) -
 
 
 def _arcs(spans: list[tuple[float, float, float]], period: float) -> list[tuple[float, float, float]]:
-    """``spans``, those joined that nobody could tell apart on a circle: closer than a thousandth of it."""
+    """``spans``, with those joined that look like one on a circle: closer than a thousandth of it."""
     if len(spans) <= 1000:
         return spans
     joined: list[tuple[float, float, float]] = []

@@ -1,4 +1,4 @@
-"""What an import tells at its end: groups, bytes, times, and what was assumed."""
+"""The table at the end of an import: groups, bytes, times, and assumptions."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from testbed.traces.wire_bytes import on_the_wire
 
 INDENT = " " * 12  # of the text of a row
 _SEVERAL = 2  # ranks of a group where it is not known how many it has
-_EXAMPLE = "h100"  # device on which the times of work are told
-_FASTER = 4  # factor between the rates at which the duty is told
+_EXAMPLE = "h100"  # device for which the times of work are given
+_FASTER = 4  # factor between the rates at which the duty is given
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ An importer is a module with
     optional: all files at once, of one rank each, or of a whole job.
 
 Adding one is adding a file.
-`median_iteration.trace_of` then makes one iteration of many steps. A `JobProfile` is one iteration of all ranks as it is.
+`median_iteration.trace_of` makes one iteration of many steps. A `JobProfile` is one iteration of all ranks, used unchanged.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ _MOST_NAMED = 8  # files or groups in a message
 
 @dataclass(frozen=True)
 class Request:
-    """What a person says about a file because it does not."""
+    """Values from the user that the file lacks."""
 
     group: str | None = None  # process group; None: the one with the most bytes
     sizes: tuple[Size, ...] = ()  # of a step's collectives, or one total
     ranks: int | None = None  # of its process group
     iteration: Duration | None = None  # how long a step takes (computing, where the file has no times)
     element_size: Size | None = None  # of what the file counts in place of bytes
-    group_file: Path | None = None  # that lists process groups; None: the one beside the file
+    group_file: Path | None = None  # that lists process groups; None: the one next to the file
     steps: int | None = None  # how many the file holds, where it does not mark them
 
 
@@ -73,7 +73,7 @@ OPTIONS = {
 
 @dataclass(frozen=True)
 class Profile:
-    """What one file tells."""
+    """The content of one file."""
 
     steps: list[Step]
     measured_by: str
@@ -93,7 +93,7 @@ class JobProfile:
     job: Job
     measured_by: str
     groups: tuple[Found, ...] = ()
-    rank: int | None = None  # whose operations the table is of; None: those of the first role
+    rank: int | None = None  # ranks with the operations of the table; None: those of the first role
     assumptions: tuple[str, ...] = ()
     on: str = ""  # hardware
     step_s: float = 0.0  # how long an iteration took, if that was recorded
@@ -132,7 +132,7 @@ def detect(path: Path) -> str:
 
 
 def is_of_jax(start: bytes) -> bool:
-    """Whether this is what ``jax.profiler`` writes: trace.json.gz, or the protobuf beside it."""
+    """Whether this is output of ``jax.profiler``: trace.json.gz, or the protobuf next to it."""
     return (
         any(sign in start for sign in (b"PjitFunction", b"/host:CPU", b"XLA Ops", b"/device:TPU:"))
         and b"ProfilerStep" not in start
@@ -141,12 +141,12 @@ def is_of_jax(start: bytes) -> bool:
 
 @dataclass(frozen=True)
 class Imported:
-    """A trace, and what its files told besides."""
+    """A trace, and further information from its files."""
 
     trace: Trace
     groups: tuple[Found, ...]  # process groups of the files
-    rank: int | None  # whose profile the first file is
-    step_s: float  # how long a step took there, as a median; 0: they do not say
+    rank: int | None  # rank of the first file
+    step_s: float  # median duration of a step there; 0: unknown
 
 
 def import_trace(paths: list[Path], request: Request, **options: Any) -> Trace:
@@ -225,7 +225,7 @@ def import_files(
 
 
 def _read(paths: Sequence[Path], request: Request, format: str | None) -> list[Profile] | JobProfile:
-    """What the files tell: training steps of each, or a whole job."""
+    """The content of the files: training steps of each, or a whole job."""
     formats = [format or detect(path) for path in paths]
     importers = [find(name) for name in formats]
     for path, importer in zip(paths, importers, strict=True):
@@ -245,7 +245,7 @@ def _read(paths: Sequence[Path], request: Request, format: str | None) -> list[P
 
 
 def _several(profiles: list[Profile], ranks: list[list[Step]]) -> Several | None:
-    """The job by the profiles of several ranks; None if they are not told apart, or do the same in one group."""
+    """The job by the profiles of several ranks; None if they are indistinguishable, or do the same in one group."""
     found = [
         Ranked(profile.rank, steps, [one.group for one in profile.groups if one.chosen], profile.world)
         for profile, steps in zip(profiles, ranks, strict=True)

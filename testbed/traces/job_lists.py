@@ -9,10 +9,10 @@ A format is a module with
 ``read(text, path, omitted) -> list[Logged] | list[Request | Replayed]``
     raises `RequestError` for a text that is no such list. A log's bad row goes to ``omitted`` with its reason; the other rows are kept.
 
-A `Logged` job says when it came, on how many GPUs, and how long it took; logs do not tell what it computed and sent. Iterations
-and gradient are then drawn from the library of traces by the seed (`filled`), and the output says so. Bytes are those of the traces at any
+A `Logged` job has an arrival time, a number of GPUs, and a duration; logs lack its computing and its messages. Iterations
+and gradient are then sampled from the library of traces by the seed (`filled`), and the output reports it. Bytes are those of the traces at any
 rate, unless jobs are to keep their duty. A log's times do not depend on
-the time zone of this machine: each format names the zone of its own.
+the time zone of this machine: each format names its time zone.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ ALL, LINES = "*", "\n"  # instead of the name of a list, in `items`
 class Source(io.RawIOBase):
     """The bytes of ``path``, unpacked if it is a gzip file; raises `TraceError`.
 
-    Whoever reads says with `progress` that a value is complete; without that no more
+    The reader reports with `progress` that a value is complete; without that no more
     than `LONGEST` bytes are handed out.
     """
 
@@ -139,7 +139,7 @@ def _items(path: Path, key: str, use_float: bool) -> Iterator[dict[str, Any]]:
 
 
 def _reason(error: Exception) -> str:
-    """The first line of what the parser says."""
+    """The first line of the parser's message."""
     said = error.args[0] if error.args else ""
     text = said.decode(errors="replace") if isinstance(said, bytes) else str(error)
     return " ".join(text.split("\n")[0].split())
@@ -218,5 +218,5 @@ def number(record: dict[str, Any], field: str, where: str) -> float:
 
 
 def brief(value: object) -> str:
-    """``value`` as it may stand in a message: short, whatever it is."""
+    """``value`` for a message: short, for any length of it."""
     return reprlib.repr(value)

@@ -1,10 +1,10 @@
 """Which collectives a PyTorch profiler (Kineto) trace holds: their kinds, sizes and NCCL kernels.
 
 They are ``record_param_comms`` events; the NCCL kernel with the same ``External id``, or
-launched during one, tells when it ran. Older versions of PyTorch do not name the
-collective there, and NCCL carries out most of them by kernels of one name
+launched during one, gives its time. Older versions of PyTorch do not name the
+collective there, and NCCL runs most of them by kernels of one name
 (``ncclKernel_SendRecv…``): then the annotation around the kernel's launch
-(``nccl:all_to_all``) tells which it is, and ``Input Dims`` with ``Input type`` its size.
+(``nccl:all_to_all``) names it, and ``Input Dims`` with ``Input type`` give its size.
 Without NCCL kernels the annotations (``gloo:all_reduce``) are the collectives.
 """
 
@@ -137,7 +137,7 @@ def _of_kernels(events: Events, group: Group) -> tuple[list[Collective], list[st
     ]
     annotated, called = _around(events.annotations, moments), _around(events.calls, moments)
     found: dict[int, Collective] = {}
-    unsaid: Counter[str] = Counter()  # kernels without an annotation, by the kind that their names say
+    unsaid: Counter[str] = Counter()  # kernels without an annotation, by the kind in their names
     for index, (kernel, launch) in enumerate(zip(events.nccl, launches, strict=True)):
         annotation, call = annotated[index], called[index]
         inside = None if annotation is None else events.annotations[annotation]
@@ -206,7 +206,7 @@ def _around(calls: list[Call], moments: Sequence[_Moment]) -> list[int | None]:
 
 
 def _with_kernels(events: Events) -> list[Collective]:
-    """The recorded collectives, each with its NCCL kernel where one is found, and those that kernels alone tell of."""
+    """The recorded collectives, each with its NCCL kernel where one is found, and those known only from kernels."""
     launched: list[float] = nccl_launches(events).tolist()
     by_id: dict[str, Kernel] = {}
     for kernel in events.nccl:

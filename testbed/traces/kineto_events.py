@@ -1,6 +1,6 @@
 """What is read of a PyTorch profiler (Kineto) trace, and which call launched which kernel.
 
-One pass over the file; only what tells about steps, collectives and kernels is kept.
+One pass over the file; only data on steps, collectives and kernels is kept.
 All times here are the trace's: microseconds.
 """
 
@@ -48,7 +48,7 @@ _SAVES = re.compile(
     r"(?i)torch\.save|serialization\.py|(?<!activation_)(?:save|write)_?(?:model_|state_)?(?:checkpoint|state)|^checkpoint$"
 )
 _MOST = 500_000  # collectives and steps of a file
-_MOST_SAVES = 1000  # events that say when a model's state was written
+_MOST_SAVES = 1000  # events of a written model state
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Kernel:
     stream: str
     correlation: int
     external_id: str
-    told: Collective | None = None  # what the kernel itself says of its collective
+    told: Collective | None = None  # the kernel's own data on its collective
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """One collective of this rank; what the event itself does not tell is found in `testbed.traces.kineto_collectives`."""
+    """One collective of this rank; `testbed.traces.kineto_collectives` finds the values that the event lacks."""
 
     kind: Kind
     bytes: int | None  # of the whole tensor; None if not recorded
@@ -109,7 +109,7 @@ class StreamWait:
 
 @dataclass
 class Unused:
-    """Why collectives cannot be replayed, or not without being told more."""
+    """Why collectives cannot be replayed, or not without further input."""
 
     lacking: Counter[str] = field(default_factory=Counter)  # fields that collectives do not have
     skipped: Counter[str] = field(default_factory=Counter)  # collectives of kinds there is no replay for
@@ -124,7 +124,7 @@ class Events(Unused):
     profiler_steps: list[tuple[str, float, float]] = field(default_factory=list)
     optimizer_steps: list[tuple[str, float, float]] = field(default_factory=list)
     collectives: list[Collective] = field(default_factory=list)
-    on_kernels: Unused = field(default_factory=Unused)  # the same of what kernels say themselves
+    on_kernels: Unused = field(default_factory=Unused)  # the same, from kernels' own data
     calls: list[Call] = field(default_factory=list)  # record_param_comms without a name
     annotations: list[Call] = field(default_factory=list)
     threads: dict[tuple[str, str], int] = field(default_factory=dict)  # by process and thread
@@ -392,7 +392,7 @@ def floats(values: array[float]) -> Floats:
 
 
 def before_events(path: Path) -> bytes:
-    """The file up to its events, which tells who measured and on what."""
+    """The file up to its events, with the profiler's name and the device."""
     start = head(path)
     if start.lstrip()[:1] == b"[":
         return b""
@@ -401,6 +401,6 @@ def before_events(path: Path) -> bytes:
 
 
 def ranks_of(path: Path) -> int:
-    """How many ranks are in the only process group (or of several of one size); 0 if that is not told."""
+    """The number of ranks in the only process group (or of several of one size); 0 if unknown."""
     sizes = {int(size) for size in re.findall(rb'"pg_size":\s*(\d{1,9})', before_events(path))}
     return sizes.pop() if len(sizes) == 1 else 0

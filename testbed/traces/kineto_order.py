@@ -1,7 +1,7 @@
 """When a collective of a PyTorch profiler trace was ready, and what waited for it.
 
 A kernel of NCCL starts when the kernels that it waits for have ended and its stream is free. A bucket of gradients that
-queues behind others was ready long before. So its start says little, and these say it:
+queues behind others was ready long before. So its start is no measure of that, and these values are used:
 
 - ``cudaStreamWaitEvent``, where the profile has it (category ``cuda_sync``): it names the stream and the moment waited for;
 - otherwise the order of the CPU's launches: a collective waits for what was launched before it;
@@ -36,7 +36,7 @@ from testbed.traces.trace import Kind
 _PROMPT = 100.0  # after what it waits for a kernel starts within this
 _TICK = 1.0  # clocks may differ by this
 _IDLE = 20.0  # a GPU that stands still for longer waits for something; a CPU that waited goes on within this
-_BESIDE = 0.01  # part of a collective beside which something must compute for it to count as overlapped
+_BESIDE = 0.01  # part of a collective during which something must compute for it to count as overlapped
 _SKEW = 200.0  # by how much the GPU's clock must be off to be corrected
 # Computing goes on with their result: without other evidence the next kernel is taken to wait for them
 _FEEDING: frozenset[Kind] = frozenset({"all_gather", "all_to_all", "broadcast", "recv"})
@@ -150,7 +150,7 @@ class Order:
         return bool(inside.any())
 
     def _told(self, kernel: Kernel, launched: float) -> float | None:
-        """The end of what its stream was told to wait for; None if the profile does not say."""
+        """The end of the work that its stream had to wait for; None if the profile lacks it."""
         own = self._stream_waits.get(kernel.stream)
         if not own:
             return None

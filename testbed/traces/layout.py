@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def _maybe(read: Callable[[str], T]) -> Callable[[str], T | None]:
-    """For an option whose default depends on something else."""
+    """A parser for an option whose default depends on another value."""
     return read
 
 

@@ -19,7 +19,7 @@ from testbed.traces.ordering import in_order
 from testbed.traces.pipelining import EARLIER
 
 MOST_STEPS = 2_000_000  # operations of all ranks together
-SETTLED = 8  # iterations after which ranks have come to their pace
+SETTLED = 8  # iterations until ranks have reached their steady pace
 EVERY_RANK = "dp"  # the group of a trace that names none
 
 
@@ -28,7 +28,7 @@ class Exchange:
     """A collective among the members of a group, or a message from one rank to another."""
 
     group: str  # "": of a message that names none
-    members: tuple[int, ...]  # in the group's order; of a message: who sends, who receives
+    members: tuple[int, ...]  # in the group's order; of a message: sender, receiver
     operations: tuple[Operation, ...]  # by member
 
     @property
@@ -64,7 +64,7 @@ class Matched:
 
 
 def ranks_of(groups: Groups, roles: Sequence[Role]) -> int | None:
-    """How many ranks there are; None if nothing says so. Raises `ValueError` unless they are 0, 1, 2, …"""
+    """The number of ranks; None if there is no information. Raises `ValueError` unless they are 0, 1, 2, …"""
     named = {rank for instances in groups.values() for one in instances for rank in one}
     named |= {rank for role in roles for rank in role.ranks}
     if not named:
@@ -464,7 +464,7 @@ def times(
 def period_s(matched: Matched, exchange_s: Sequence[float], buffered_s: float = 0.0) -> float:
     """The least mean time between iterations where each rank goes on with the next one when it has ended its own.
 
-    Ranks that wait for each other come to the same pace: of them the one whose last iteration was shortest bounds it from below. Of ranks that
+    Ranks that wait for each other reach the same pace: of them the one whose last iteration was shortest bounds it from below. Of ranks that
     begin an iteration before the last one has ended, it is the mean of the later half.
     """
     ranks = sorted({rank for step in matched.steps for rank in step.ranks})

@@ -36,7 +36,7 @@ _NOISY = 0.2  # spread of the computing above which a step is named
 _NORMAL = 1.4826  # standard deviation ÷ median absolute deviation, of a normal distribution
 _OUTLIER = 5  # standard deviations from the median
 _MOST_NAMED = 3
-_STILL = 0.05  # part of the exchanges' time in which computing has to stand still for it to tell their rate
+_STILL = 0.05  # part of the exchanges' time with computing paused, from which their rate can be taken
 T = TypeVar("T")
 
 
@@ -90,7 +90,7 @@ def iteration_of(ranks: Sequence[Sequence[Step]]) -> Iteration:
 
 
 def _at_once(ranks: Sequence[Sequence[T]]) -> list[tuple[T, ...]]:
-    """The same step of all ranks together, if they have equally many; otherwise each step by itself."""
+    """The same step of all ranks together, if they have equally many; otherwise each step separately."""
     if len({len(own) for own in ranks}) == 1:
         return list(zip(*ranks, strict=True))
     return [(one,) for own in ranks for one in own]
@@ -112,8 +112,8 @@ def trace_of(
     """The median step of all ``ranks`` as a trace; raises `TraceError` if the steps have nothing to send.
 
     ``source.measured_by`` gains of how many steps these are medians. A step without an exchange is a part of the next one with some (gradient
-    accumulation). Steps that exchange something else than most do (the first of data-parallel training, whose buckets are not yet rebuilt) are
-    left out, which the assumptions then say. Steps that differ in sizes alone are alike. ``groups`` are the process groups of the exchanges;
+    accumulation). Steps whose exchanges differ from most (the first of data-parallel training, whose buckets are not yet rebuilt) are
+    left out, and the assumptions list them. Steps that differ in sizes alone are alike. ``groups`` are the process groups of the exchanges;
     with them, or with sends and receives, the trace is of all ranks (`testbed.traces.process_groups`). ``workers``: how many ranks they have,
     where there are no groups.
     """
@@ -146,7 +146,7 @@ def of_job(
     workers: Mapping[str, int],
     assumptions: tuple[str, ...],
 ) -> Trace:
-    """The trace of a ``job`` whose ranks do these ``iterations``. Without a native rate, it is the one at which their exchanges went."""
+    """The trace of a ``job`` whose ranks do these ``iterations``. The default native rate is the rate of their exchanges."""
     if native_rate is None:
         native_rate = measured_rate(iterations, workers)
         if native_rate is not None:
@@ -213,7 +213,7 @@ def _transfers(ranks: Sequence[Step]) -> tuple[Transfer, ...]:
 
 
 def _transfers_of(step: Step) -> tuple[Transfer, ...]:
-    """While computing stands still; as a whole where it hardly ever does. Beside a transfer, what computes on CPUs takes them from it."""
+    """Transfers while computing is paused, or complete ones if it hardly ever is. Computing on CPUs during a transfer takes CPUs from it."""
     free: dict[Connection, float] = {}
     spans = []
     for one in step.exchanges:  # from when it is ready, and the one before it on its connection has ended
@@ -230,7 +230,7 @@ def _transfers_of(step: Step) -> tuple[Transfer, ...]:
 
 
 def measured_rate(iterations: Sequence[Iteration], workers: Mapping[str, int]) -> Rate | None:
-    """The rate at which the exchanges of these process groups went; of several roles the one that waits the least for others tells.
+    """The rate of the exchanges of these process groups; of several roles the one that waits the least for others gives it.
 
     None if no time is known. ``workers`` are how many ranks a group has.
     """

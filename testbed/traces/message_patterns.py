@@ -28,7 +28,7 @@ from testbed.traces.trace import TraceError
 
 FEWEST = 3  # ranks of a pattern: two that answer each other may be anything
 MOST_DEPENDENCIES = 4_000_000
-MOST_PASSED_ON = 2_000_000  # in place of receives, each time that they are looked at
+MOST_PASSED_ON = 2_000_000  # replacements of receives, counted each time they are visited
 _RATE_BPS = 10**10  # by which operations of a rank are put in order
 _MOST_NAMED = 5
 Compute, Send, Recv = "compute", "send", "recv"
@@ -76,7 +76,7 @@ class Recognised:
 
     job: Job
     groups: tuple[Found, ...]
-    serial: float = 0.0  # part by which it takes longer if computes of a rank run one after the other, not beside each other in streams
+    serial: float = 0.0  # relative increase if computes of a rank run one after the other, not in parallel streams
 
 
 def recognise(tasks: Sequence[Task], ranks: int) -> Recognised:
@@ -333,7 +333,7 @@ def _all_to_alls(graph: _Graph, taken: Collection[int]) -> Iterator[Collective]:
 
 
 class _Job:
-    """The trace of a graph whose collectives are known.
+    """The trace of a graph whose collectives are given.
 
     ``posted``: receives wait for nothing; what follows one waits for that in its place. So no send waits for a receive that is not yet posted.
     """
@@ -344,7 +344,7 @@ class _Job:
             number: place for place, one in enumerate(collectives) for part in one.parts.values() for number in part
         }
         self.names = _group_names(collectives)
-        self.passed_on = 0  # dependencies that operations have in place of receives
+        self.passed_on = 0  # dependencies that operations have instead of receives
         # What each rank computes between the rounds of a ring: nanoseconds by its place and rank.
         self.rests = {
             (place, rank): total
@@ -461,7 +461,7 @@ class _Job:
         return task.amount * 8e9 / _RATE_BPS if task.kind == Send else 0.0
 
     def _tags(self, lists: Sequence[Sequence[_Node]]) -> dict[int, int]:
-        """By send: tags that tell messages of two ranks apart where these are not received in the order of the sends."""
+        """By send: tags that distinguish messages of two ranks that are not received in the order of the sends."""
         tasks, partner = self.graph.tasks, self.graph.partner
         sends: dict[tuple[int, int], list[int]] = defaultdict(list)
         receives: dict[tuple[int, int], list[int]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""Public dimensions of models, one TOML file each: ``workloads/models/NAME.toml``, or a file of one's own.
+"""Public dimensions of models, one TOML file each: ``workloads/models/NAME.toml``, or a custom file.
 
 What a job of such a model computes and exchanges follows from them (`testbed.traces.model_jobs`).
 """

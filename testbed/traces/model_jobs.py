@@ -1,7 +1,7 @@
 """A job from a model's public dimensions and how it is trained: ``--model llama-70b --tp 8 --pp 4 --dp 16 --device h100``.
 
 `from_line` reads such a line, `build` takes the same as keywords. Both make a trace of version 2 whose computes have work
-(`testbed.traces.devices` turns it into time) and whose exchanges have the bytes that docs/reference/model-jobs.md has formulas for.
+(`testbed.traces.devices` converts it into time). Its exchanges have the bytes of the formulas in docs/reference/model-jobs.md.
 """
 
 from __future__ import annotations

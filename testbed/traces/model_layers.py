@@ -45,7 +45,7 @@ class Block:
     forward: tuple[Item, ...]
     backward: tuple[Item, ...]
     message: int = 0  # bytes of activations for the block behind it; as many of gradients come back
-    dense: int = 0  # parameters of this rank whose gradients all replicas exchange
+    dense: int = 0  # parameters of this rank with gradients that all replicas exchange
     experts: int = 0  # of its experts
     table: int = 0  # of the embedding, where the head or another stack shares it
     is_layer: bool = True
@@ -213,7 +213,7 @@ class Layers:
             return _Part(forward, backward, weights + biases + self.norm)
         router = model.hidden * model.experts
         local = model.experts // self.ep
-        chosen = self.activation * model.experts_per_token  # of all tokens, each at all of its experts
+        chosen = self.activation * model.experts_per_token  # of all tokens, each at each of its experts
         route = Work(2 * self.message // ACTIVATION * model.experts, router * WEIGHT)
         work = Work(2 * self.tokens * model.experts_per_token * weights, local * weights * WEIGHT)
         held = chosen // self.tp if self.sequence_parallel else chosen

@@ -1,4 +1,4 @@
-"""What an import of a model tells at its end: groups, bytes of a rank, work, times at three rates, what was assumed."""
+"""The table at the end of a model's import: groups, bytes of a rank, work, times at three rates, assumptions."""
 
 from __future__ import annotations
 

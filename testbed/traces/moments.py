@@ -60,7 +60,7 @@ def combined(moments: Sequence[Moments], of: Callable[[Iterable[float]], float])
 
 
 def operations_of(exchanges: Sequence[Exchange], moments: Moments, typical: Step) -> list[Operation]:
-    """One iteration. ``typical`` is a step that tells what came first where nothing is computed in between."""
+    """One iteration. ``typical`` is a step that decides the order where nothing is computed in between."""
     ready, needed = _snapped(moments)
     timeline = _Timeline(sorted({*ready, *(one for one in needed if one is not None)}))
     for index, (sent, begin, until) in enumerate(zip(exchanges, ready, needed, strict=True)):

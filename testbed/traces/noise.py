@@ -3,7 +3,7 @@
 ==================  ===========================================================================
 written             what it does to the compute times of an iteration
 ==================  ===========================================================================
-``5%``              × normal(1, 0.05), not below 0; ``normal:5%`` says the same
+``5%``              × normal(1, 0.05), not below 0; ``normal:5%`` is the same
 ``lognormal:5%``    × lognormal with mean 1 and standard deviation 0.05: never early by much
 ``stragglers:5%``   in 5 % of the iterations one worker, drawn evenly, is slower by a Pareto
                     factor (shape 1.5, at most 10): a heavy tail

@@ -24,12 +24,12 @@ class Operation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     bytes: Size | None = None
     after: tuple[str, ...] = ()
     ranks: tuple[int, ...] | None = None  # version 1: which workers compute; None: all
-    algorithm: str | None = None  # how a collective is carried out, if not as usual (`testbed.traces.trace.ALGORITHMS`)
+    algorithm: str | None = None  # algorithm of a collective, if not the default (`testbed.traces.trace.ALGORITHMS`)
     layer: int | None = (
         None  # of the model, from the front (0): what is sent first where several messages are in flight
     )
     importance: float | tuple[float, ...] | None = (
-        None  # of its packets, where a transport asks which matter (`testbed.transports.datagram.tags`)
+        None  # of its packets, for transports that rank packets (`testbed.transports.datagram.tags`)
     )
     flops: float | None = None  # a compute by its work: floating-point operations,
     memory_bytes: Size | None = None  # and bytes to and from the device's memory

@@ -3,7 +3,7 @@
 ``after: ["pull3@-1"]`` waits for an operation of the iteration before: so layer 3 of the next forward pass waits for its own
 parameters alone. Computes run one after the other, across iterations too. With a window every exchange begins as soon as it may, and
 its messages go by iteration, then layer; without one, exchanges follow each other in their order. An iteration is counted from the
-start of its first compute to that of the next one's; its row is told when its exchanges have ended, too.
+start of its first compute to that of the next one's; its row is reported when its exchanges have ended, too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Operation(Protocol):
 
 @dataclass
 class Iteration:
-    """What is known of one when it is told; times of the monotonic clock in ns."""
+    """One iteration as it is reported; times of the monotonic clock in ns."""
 
     number: int
     begun: int
@@ -70,7 +70,7 @@ class _Board:
             self.changed.notify_all()
 
     def forget(self, before: int) -> None:
-        """What nobody waits for any more."""
+        """Drop the operations of iterations that no operation waits for any more."""
         with self.changed:
             self.done = {one: when for one, when in self.done.items() if one[0] >= before}
 
@@ -96,7 +96,7 @@ class Overlapping:
         self.names = [op.id for op in (*computes, *exchanges)]
         # Where nothing refers to the iteration before, the next one waits for all of it.
         self.overlaps = any(name.endswith(EARLIER) for op in (*computes, *exchanges) for name in op.after)
-        # Where an exchange waits for nothing of its own iteration, the first compute may wait for it: so exchanges start before that.
+        # An exchange may wait for nothing of its iteration while the first compute waits for it: so exchanges start before that.
         own = set(self.names)
         self.early = bool(computes) and any(not own & set(op.after) for op in exchanges)
         self.timelines: dict[int, list[tuple[str, int, int]]] = {}
@@ -172,7 +172,7 @@ class Overlapping:
         self.board.finish((number, op.id), ended)
 
     def _report(self) -> None:
-        """Tell each iteration when the next iteration has begun and all of it has ended, in order."""
+        """Report each iteration when the next iteration has begun and all of it has ended, in order."""
         number = 0
         while True:
             with self.order:

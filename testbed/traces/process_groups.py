@@ -1,6 +1,6 @@
 """Process groups of a profile: which are imported, and the ranks of the whole job that they make.
 
-A profile is of one rank. Its groups say how many ranks there are, and the others are taken to do the same. A rank that sends to
+A profile is of one rank. Its groups give the number of ranks, and the others are assumed to do the same. A rank that sends to
 another one and receives from it has neighbours that do something else: these become roles of their own.
 """
 
@@ -57,7 +57,7 @@ class Found:
 
 
 class InGroup(Protocol):
-    """What `choose` chooses among: collectives, some of whose sizes may be unknown."""
+    """The candidates for `choose`: collectives, some with unknown sizes."""
 
     @property
     def group(self) -> Group: ...
@@ -138,7 +138,7 @@ def job_of(
 ) -> Job:
     """The job of which ``rank`` does ``operations``, each in one of ``groups``; ``peers`` are those of messages, by operation.
 
-    ``world`` is how many ranks the profile says there are, 0 if it does not.
+    ``world`` is the number of ranks in the profile, 0 if it lacks it.
     """
     operations = [op if op.computes or op.group else msgspec.structs.replace(op, group=EVERY_RANK) for op in operations]
     groups = [replace(group, name=group.name or EVERY_RANK) for group in groups]
@@ -238,7 +238,7 @@ def strided(count: int, stride: int, size: int) -> tuple[tuple[int, ...], ...]:
 
 
 def _rotated(operations: Sequence[Operation], rank: int, world: int, peers: Mapping[str, str]) -> Job | None:
-    """A job whose ranks all do the same with their own neighbours, as in a ring; None if they would wait for each other for ever."""
+    """A job whose ranks all do the same with their own neighbours, as in a ring; None if they would deadlock."""
     if not all(peers[op.id].isdecimal() for op in operations if op.point_to_point):
         return None
     numbers = {name: int(peer) for name, peer in peers.items()}
@@ -314,7 +314,7 @@ def _mirrored(
 ) -> Iterator[Operation]:
     """What a neighbour does: the other end of each message, when the profiled rank is ready for it."""
     left_out = {op.id for op in operations if op.point_to_point and peers[op.id] != label}
-    sent = {op.id for op in operations if op.kind == "recv"}  # by the neighbour, whose computing does not wait for it
+    sent = {op.id for op in operations if op.kind == "recv"}  # by the neighbour; its computing does not wait for it
     for op in operations:
         if op.id in left_out:
             continue

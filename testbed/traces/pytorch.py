@@ -101,7 +101,7 @@ def _elements(shape: object) -> int | None:
 
 
 def gathered_bytes(kind: Kind, size: int | None, workers: int) -> int | None:
-    """Bytes of the whole tensor where ``size`` is that of one rank's input; None if it cannot be told."""
+    """Bytes of the whole tensor where ``size`` is that of one rank's input; None if unknown."""
     if kind != "all_gather" or size is None:
         return size
     return size * workers if workers else None

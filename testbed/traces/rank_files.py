@@ -1,4 +1,4 @@
-"""Files of several ranks: a folder or prefix that stands for them, the rank that a name says, and a file that lists process groups."""
+"""Files of several ranks: a folder or prefix that stands for them, the rank in a name, and a file that lists process groups."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def is_group_file(path: Path) -> bool:
 def groups_beside(path: Path) -> Path | None:
     """The file that lists process groups in the folder of a trace; raises `TraceError` if there are several.
 
-    One whose name is the trace's without its rank comes first (``llm.json`` of ``llm.3.et``), then one with "group" in its name.
+    A file whose name is the trace's without its rank comes first (``llm.json`` of ``llm.3.et``), then one with "group" in its name.
     """
     try:
         there = [file for file in sorted(path.parent.iterdir()) if file.suffix == ".json" and rank_of(file) is None]

@@ -67,13 +67,13 @@ def job_of_ranks(graphs: Sequence[Graph], files: Sequence[Path], named: ProcessG
 
 
 def in_order(graph: Graph, file: Path) -> list[Operation]:
-    """The operations of one rank, whose peers and the other members of its groups are not known."""
+    """The operations of one rank; its peers and the other members of its groups are unknown."""
     found = _Ranks([graph], [file], {}, alone=True)
     return found.operations(0, found.order()[0], {})
 
 
 class _Streams:
-    """What is carried out, on each stream one after the other: of what is ready, what comes first in its file."""
+    """Simulated execution, on each stream one after the other: of the ready operations, the first in the file."""
 
     def __init__(self) -> None:
         self.ready: defaultdict[object, list[tuple[int, _Key, float]]] = defaultdict(list)
@@ -226,7 +226,7 @@ class _Ranks:
         return found
 
     def order(self) -> list[list[int]]:
-        """The nodes of each rank as they would begin on nominal devices; raises `TraceError` if they cannot all be carried out."""
+        """The nodes of each rank as they would begin on nominal devices; raises `TraceError` if some can never run."""
         joined = {key: at for at, one in enumerate(self.exchanges) for key in one.keys}
         vertices: dict[_Key, tuple[_Key, ...]] = {}
         for rank, graph in enumerate(self.graphs):
@@ -243,7 +243,7 @@ class _Ranks:
         streams = _Streams()
 
         def release(heads_: Iterable[_Key]) -> list[object]:
-            """Let these be carried out, and what waits for those that take no time; which streams have more to do."""
+            """Start these, and the operations that wait for those that take no time; returns streams with more to do."""
             open_ = deque(heads_)
             grown: dict[object, None] = {}
             while open_:

@@ -6,7 +6,7 @@ without touching the script. Any optimizer step that follows a backward pass end
 iteration, so what comes in between (loading data, say) belongs to the next one.
 
 * `DistributedDataParallel`: a communication hook does the averaging all-reduce that DDP
-  does by itself, and notes when each bucket is handed over and when its future completes.
+  does itself, and records when each bucket is handed over and when its future completes.
 * any other model of one process: the gradients are put into the buckets DDP would make of them
   (`buckets_of`), each ready with its last gradient; nothing is exchanged.
 
@@ -88,7 +88,7 @@ class Recorder:
         self._origin = _origin(model, parameters)
         for note in self._origin.notes:
             say(note)
-        # The model owns them: its connections must not live on because it is recorded.
+        # The model owns them: its connections must not stay open because it is recorded.
         self._exchanges = weakref.ref(
             _DataParallel(model, self._clock, self._guard)
             if isinstance(model, DistributedDataParallel)
@@ -129,7 +129,7 @@ class Recorder:
     def _at_exit(self) -> None:
         try:
             self.close()
-        except Exception as error:  # the training has ended well, whatever this is
+        except Exception as error:  # the training has ended successfully, for any exception here
             print(f"error: {error}", file=sys.stderr)
 
     def _stepped(self) -> None:
@@ -203,7 +203,7 @@ class _DataParallel:
         self._current: list[_Exchange] = []
         group = weakref.ref(model.process_group)
         self.average: Callable[[Any], Any] = lambda bucket: allreduce_hook(group(), bucket)
-        # A lambda, since DDP refuses hooks with annotations it does not know.
+        # A lambda, because DDP refuses hooks with annotations of other types.
         model.register_comm_hook(self, lambda exchanges, bucket: exchanges._handed_over(bucket))
         # Its own list is pickled with the model (`torch.save`, a copy), where the recorder does not belong; the reducer has the hook.
         model._comm_hooks.clear()
@@ -287,7 +287,7 @@ class _Plain:
 
 
 def _importance_if_possible(gradients: Sequence[Any]) -> tuple[float, ...]:
-    """As `importance`; empty where there is no memory for it, or the numbers are of a kind that it does not know."""
+    """As `importance`; empty where there is no memory for it, or for numbers of an unsupported type."""
     try:
         return importance(gradients)
     except Exception:  # the recording goes on without it
@@ -388,7 +388,7 @@ def obstacle(model: Any) -> str:
 
 
 def _unseen(model: Any) -> tuple[str, ...]:
-    """What a DDP model exchanges besides its gradients."""
+    """The exchanges of a DDP model other than its gradients."""
     if not isinstance(model, DistributedDataParallel):
         return ()
     found = []

@@ -1,7 +1,7 @@
 """What is measured of a training step, and where it goes: a file, or a descriptor the testbed reads.
 
 All times are ns of the monotonic clock. Standard library only: this runs inside the
-training script, in whatever environment that has.
+training script, in the environment of that script.
 
 =====================  =====================================================================
 environment variable   meaning
@@ -10,7 +10,7 @@ environment variable   meaning
 ``MLTCP_REPORT_FD``    descriptor on which to report iterations (`ReportSink`); goes first
 ``MLTCP_START_FD``     descriptor from which the start is read, one line ``{"start_ns": t}``
 ``MLTCP_TRANSPORT``    how gradients travel; with another than TCP the first rank serves
-``MLTCP_MESSAGES``     ``full``: of those each message is told apart (`say_beside`)
+``MLTCP_MESSAGES``     ``full``: each of their messages is logged (`say_beside`)
 ``MLTCP_MTU``          of the network that carries them
 =====================  =====================================================================
 """
@@ -32,7 +32,7 @@ from testbed.core.clock import sleep_until
 RECORD, REPORT_FD, START_FD, TRANSPORT = "MLTCP_RECORD", "MLTCP_REPORT_FD", "MLTCP_START_FD", "MLTCP_TRANSPORT"
 MESSAGES, MTU = "MLTCP_MESSAGES", "MLTCP_MTU"
 TORCH_SEEN = "torch-imported"  # file in the folder of `RECORD`
-STOPPED = ".stopped"  # end of the names of the files there that say why a rank's recording stopped
+STOPPED = ".stopped"  # end of the names of the files there with the reason for a rank's stopped recording
 
 T = TypeVar("T")
 
@@ -98,12 +98,12 @@ class Guard:
         if not self.off:
             try:
                 return call(*arguments)
-            except Exception as error:  # whatever it is, the user's training goes on
+            except Exception as error:  # for any error the user's training continues
                 self.stop(f"{type(error).__name__}: {error}")
         return default
 
     def stop(self, reason: str) -> None:
-        """Record nothing from now on, and say so once."""
+        """Record nothing from now on, with one warning."""
         if self.off:
             return
         self.off = True
@@ -191,7 +191,7 @@ class ReportSink:
 
 
 def say_beside(environment: Mapping[str, str], messages: list[list[Any]], datagrams: Mapping[str, int] | None) -> None:
-    """Tell, if anybody asks, what became of the messages of the step that ends next (rows of `testbed.replay.messages`, absolute times),
+    """Report, to a reader if there is one, the messages of the step that ends next (rows of `testbed.replay.messages`, absolute times),
     and of all datagrams so far (`transports.Datagrams`)."""
     if REPORT_FD in environment:
         _say(int(environment[REPORT_FD]), {"messages": messages, "datagrams": datagrams})
@@ -200,7 +200,7 @@ def say_beside(environment: Mapping[str, str], messages: list[list[Any]], datagr
 def _say(report: int, message: Any) -> None:
     try:
         os.write(report, (json.dumps(message) + "\n").encode())
-    except OSError as error:  # nobody listens any more, or never did
+    except OSError as error:  # the reader has closed it, or there was none
         raise SystemExit(f"cannot report on descriptor {report} ({REPORT_FD}): {error}") from error
 
 

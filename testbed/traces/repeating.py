@@ -242,7 +242,7 @@ def back_to_back(steps: Sequence[Step]) -> bool:
 
 
 def chosen(calls: Sequence[Call], wanted: str | None, path: Path) -> tuple[list[Call], list[Found]]:
-    """Those of the process groups that `choose` chooses, in their order; peers of several communicators, which each count from 0, are told apart."""
+    """Those of the process groups that `choose` chooses, in their order; peers of several communicators, which each count from 0, stay distinct."""
     _, found = choose(calls, wanted, path)
     groups = {one.group for one in found if one.chosen}
     calls = [one for one in calls if one.group in groups]

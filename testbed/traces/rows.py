@@ -42,7 +42,7 @@ class Omissions:
     _found: dict[str, Omission] = field(default_factory=dict)
 
     def assume(self, text: str) -> None:
-        """Say once what the list leaves open and how it is read."""
+        """Record once a value that the list lacks and its assumption."""
         if text not in self.assumed:
             self.assumed.append(text)
 
@@ -80,7 +80,7 @@ def table(
 ) -> Iterator[tuple[str, dict[str, str] | RowError]]:
     """The rows of a CSV text below its header: where each is, and its cells by column; raises `RequestError` for a header without ``columns``.
 
-    Lines end with LF, CRLF or CR. Every line is a row of its own: an open quote ends with its line. Empty lines are skipped. Cells are stripped.
+    Lines end with LF, CRLF or CR. Every line is a separate row: an open quote ends with its line. Empty lines are skipped. Cells are stripped.
     A row may lack its last ``optional`` cells. With a ``delimiter`` other than the comma quotes mean nothing.
     """
     check_count(text.count("\n") + text.count("\r") - text.count("\r\n"))

@@ -1,4 +1,4 @@
-"""Profiles of several ranks of one job, together: who exchanges what with whom, and which ranks do the same.
+"""Profiles of several ranks of one job, together: which ranks exchange what, and which ranks do the same.
 
 The k-th collective of a process group is the same one on all of its members, and the k-th send from one rank to another is the k-th receive
 there. So clocks of ranks need not agree: the times of a rank are from its own profile alone. Ranks that differ become roles. A rank
@@ -40,7 +40,7 @@ class Ranked:
     rank: int
     steps: Sequence[Step]
     groups: Sequence[Group]  # of its exchanges
-    world: int = 0  # how many ranks it says there are; 0: it does not
+    world: int = 0  # its number of ranks; 0: unknown
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,7 @@ class _Together:
         return any(one.group == name for one in self.ranks[rank].exchanges)
 
     def _find_peers(self, groups: Groups) -> None:
-        """Whether peers are told as places in the group or as ranks: as what sends and receives agree; then as steps along the group."""
+        """Whether peers are places in the group or ranks: the reading on which sends and receives agree; then as steps along the group."""
         wrong = ""
         for local in (True, False):
             steps = {

@@ -16,7 +16,7 @@ from testbed.traces.trace import Kind, TraceError
 class Exchange:
     """One collective, send or receive of a step; times in seconds after the step's start.
 
-    ``awaited_s``: when computing first stands still until it has ended, or goes on with its result. ``blocking`` says the same of
+    ``awaited_s``: when computing first pauses until it has ended, or continues with its result. ``blocking`` gives the same for
     ``ready_s``. Without either, only the last span of computing (the optimizer) waits for it, as in data-parallel training.
     """
 
@@ -39,9 +39,9 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Step:
-    """One training step, its exchanges in the order in which they were carried out.
+    """One training step, with its exchanges in their order of execution.
 
-    ``beside_s``: how much is computed beside the last exchanges, from when the last one
+    ``beside_s``: computing time concurrent with the last exchanges, from when the last one
     is ready until all have ended; the rest of that time is waiting.
     """
 

@@ -55,7 +55,7 @@ MOST_OPERATIONS = 20_000
 MOST_QUANTILES = 101
 LIBRARY = registry.folder("workloads", "traces")
 
-# How a kind of collective is carried out unless a job says otherwise.
+# The algorithm of each kind of collective unless a job selects another.
 ALGORITHMS: dict[str, str] = {
     "all_reduce": "ring", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter",
     "all_to_all": "all_to_all", "broadcast": "broadcast", "send_recv": "send_recv",
@@ -196,7 +196,7 @@ class Trace(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     def computed_by(
         self, name: str | None, peak: Flops | None, mfu: float | None, memory: Bandwidth | None
     ) -> Device | None:
-        """The device that is said, or its own with another MFU; None: nothing is said. Raises `RequestError`."""
+        """The requested device, or its own with another MFU; None: none is requested. Raises `RequestError`."""
         if mfu is None or (name, peak, memory) != (None, None, None):
             return devices.device(name, peak, mfu, memory)
         if self.device is None:
@@ -354,7 +354,7 @@ def _with_unit(value: Any) -> Any:
 
 
 def save(trace: Trace, path: Path) -> None:
-    """Write ``trace`` as JSON that `load` reads back to an equal one; complete or not at all."""
+    """Write ``trace`` as JSON that `load` reads back to an equal one; the file is complete or absent."""
     _check(trace)
     data = msgspec.to_builtins(trace, enc_hook=lambda quantity: quantity.exact)
     operations, roles = data.pop("operations", []), data.pop("roles", [])
@@ -472,7 +472,7 @@ def _wrong(op: Operation, earlier: Collection[str]) -> str | None:
 
 
 def _has_bytes(op: Operation) -> bool:
-    """Whether it says how much it exchanges: more than nothing, unless others send it something in an uneven all-to-all."""
+    """Whether it has bytes to exchange: more than zero, or others send it some in an uneven all-to-all."""
     if op.splits is not None and op.kind == "all_to_all":
         return True
     return (op.bytes is not None or op.splits is not None) and op.size > 0
@@ -564,7 +564,7 @@ def _cycle_s(trace: Trace, exchange_s: Callable[[Operation], float], *, at_once:
 
 
 MOST_BY_ROUNDS = (
-    64  # workers of a collective up to which its flows are listed, where a formula says how much a worker sends
+    64  # maximum workers of a collective whose flows are listed, where a formula gives the bytes of each worker
 )
 
 
@@ -588,7 +588,7 @@ def rounds_s(each: list[dict[Flow, int]], rate_bps: float) -> float:
 
 
 def algorithm(op: Operation, collective: str | None) -> str:
-    """How ``op`` is carried out: by ``collective`` where that is of its kind, else as usual."""
+    """The algorithm of ``op``: ``collective`` where that is of its kind, else the default."""
     if collective is not None and op.kind == collectives.find(collective).KIND:
         return collective
     return op.algorithm or ALGORITHMS[op.kind]

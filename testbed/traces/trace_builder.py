@@ -20,7 +20,7 @@ FEWEST_STEPS = 3  # of one rank, for a median and a spread
 
 @dataclass(frozen=True)
 class Description:
-    """What a recording cannot know; empty: see `trace_from`."""
+    """Values that a recording lacks; empty: see `trace_from`."""
 
     name: str
     native_rate: str = ""
@@ -28,7 +28,7 @@ class Description:
 
 
 def write(recorded: list[tuple[Origin, list[Sample]]], path: Path, how: Description) -> str:
-    """Write the trace of all ranks' samples; returns what to tell the user, or raises `TraceError`."""
+    """Write the trace of all ranks' samples; returns the text for the user, or raises `TraceError`."""
     trace = trace_from(recorded, how)
     save(trace, path)
     samples = [sample for _, of_rank in recorded for sample in of_rank]

@@ -18,8 +18,8 @@ from testbed.traces.model_layers import ACTIVATION, Block, Exchange, Item, Layer
 from testbed.traces.operations import Kind, Operation, Placement, Role
 from testbed.traces.trace import MOST_OPERATIONS, VERSION_2, Source, Trace
 
-OPTIMIZER = 26  # bytes of memory for a parameter, besides its gradient: Adam reads and writes three fp32 numbers and writes one of 16 bits
-USUAL_DETAIL = 100_000  # operations of all ranks up to which each layer's exchanges stand by themselves
+OPTIMIZER = 26  # memory bytes per parameter without its gradient: Adam reads and writes three fp32 numbers and writes one of 16 bits
+USUAL_DETAIL = 100_000  # operations of all ranks up to which each layer's exchanges stay separate
 
 
 def trace(name: str, model: Transformer, layout: Layout) -> Trace:

@@ -6,7 +6,7 @@ from testbed.traces.operations import Kind
 
 
 def usual_bytes(kind: Kind, size: int, ranks: int) -> float:
-    """What each rank sends where a collective is carried out as usual: by a ring, to all others at once, or along a chain."""
+    """The bytes that each rank sends where a collective uses the default algorithm: a ring, all others at once, or a chain."""
     match kind:
         case "all_reduce":
             return 2 * size * (ranks - 1) / ranks

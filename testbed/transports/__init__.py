@@ -23,13 +23,13 @@ Stage = Literal["gradient", "parameter"]
 Closed = Literal["complete", "tolerance", "fraction", "deadline", "round", "gone"]
 
 
-COUNTERS_BYTES = 4096  # of a channel, in the file where counters are kept for who samples them
+COUNTERS_BYTES = 4096  # of a channel, in the file of counters for samplers
 
 
 class TransportError(TestbedError, OSError):
-    """A peer is gone, or says what no peer says; the message names it.
+    """A peer is gone, or breaks the protocol; the message names the peer.
 
-    ``gone``: the rank of who is gone, if that is the reason: who leaves because of it tells its own peers (`Endpoint.end`).
+    ``gone``: the rank of a lost peer, if that is the reason. A worker that leaves because of it reports that rank to its peers (`Endpoint.end`).
     """
 
     def __init__(self, what: str = "", where: str = "", *, gone: int | None = None) -> None:
@@ -39,7 +39,7 @@ class TransportError(TestbedError, OSError):
 
 @dataclass(frozen=True)
 class Message:
-    """One tensor, or a part of one, on its way; what both ends know of it beforehand."""
+    """One tensor, or a part of one, in transfer; both ends have these values beforehand."""
 
     round: int  # the job's iteration
     operation: int  # the collective, by its place in the iteration
@@ -49,10 +49,10 @@ class Message:
     layer: int = 0
     layers: int = 1
     element: int = 4  # bytes of a number, which no packet cuts
-    critical: tuple[Span, ...] = ()  # arrives, whatever else is given up
+    critical: tuple[Span, ...] = ()  # arrives, even if other data is given up
     importance: tuple[
         float, ...
-    ] = ()  # of its packets, where nobody has its bytes (`testbed.transports.datagram.tags.drawn`)
+    ] = ()  # of its packets, for messages without content (`testbed.transports.datagram.tags.drawn`)
     before: int = 0  # bytes of the same tensor on this flow that came in parts before this one
     behind: int = 0  # and come after it
     # By what its packets matter, if not by its bytes.
@@ -88,7 +88,7 @@ class Close:
     fraction: float = 1.0
     lt_s: float | None = None
     deadline_s: float | None = None
-    resync: int = 0  # once in so many rounds everything arrives, whatever is tolerated; 0: never
+    resync: int = 0  # period in rounds with complete delivery, for any tolerance; 0: never
     group: str | None = None  # messages of a round that share one clock
     missing: Literal["zero", "keep", "local"] = "zero"  # what stands in a hole: zeros, or what was there before
     end_to_end: bool = False  # the tolerance is for all hops of a ring together, not for each
@@ -121,7 +121,7 @@ class Delivery:
 
 @dataclass(frozen=True)
 class Tag:
-    """What a packet tells the network: its band of priority, and whether it may be dropped; raises `ValueError` for a path of its own."""
+    """The labels of a packet for the network: its priority queue, and whether it may be dropped; raises `ValueError` for a separate path."""
 
     band: int = 0
     droppable: bool = False
@@ -136,7 +136,7 @@ class Tag:
 
 @dataclass(frozen=True)
 class Importance:
-    """How much a span matters, where nobody has its bytes."""
+    """The importance of a span without content."""
 
     value: float
 
@@ -156,7 +156,7 @@ class Counters:
 
 @dataclass(frozen=True)
 class Datagrams:
-    """What a worker that sends datagrams of its own has sent and received so far, all its sockets together."""
+    """Counts of datagrams that a worker has sent and received so far, all its sockets together."""
 
     sent: int
     received: int
@@ -182,7 +182,7 @@ class Transfer(Protocol):
 
     def done(self) -> bool: ...
     def on_done(self, callback: Callable[[Transfer], None]) -> None:
-        """Called once when it has ended, from another thread; `wait` says at once how. What it calls must not wait for others."""
+        """Call ``callback`` once when it has ended, from another thread; `wait` then returns at once. The callback must not wait for other transfers."""
         ...
 
 
@@ -190,13 +190,13 @@ class Endpoint(Protocol):
     """One worker's end of its connections; any thread may use it, and many transfers may be on their way."""
 
     def post_send(self, to: int, m: Message, data: Buffer | None, tag: Tagger | None = None) -> Transfer:
-        """``data``: None sends as many bytes that nobody looks at."""
+        """Start to send; with ``data`` None, sends ``m.bytes`` bytes without content."""
         ...
 
     def post_receive(self, source: int, m: Message, into: Buffer | None, close: Close) -> Transfer: ...
     def counters(self, peer: int) -> Counters: ...
     def end(self, reason: str, gone: int | None = None) -> None:
-        """Every transfer that is left fails with ``reason``; ``gone``: the rank of who is gone, if that is it, for peers to name."""
+        """End all remaining transfers with ``reason``; ``gone``: the rank of a lost peer, if that is the reason, which is reported to peers."""
         ...
 
 
@@ -210,7 +210,7 @@ class Bands(Protocol):
 
 @dataclass(frozen=True)
 class Place:
-    """Where a worker is, and whom it talks to."""
+    """A worker's position in the job: its addresses, its peers, and its settings."""
 
     rank: int
     addresses: Sequence[str]  # of all ranks
@@ -218,10 +218,10 @@ class Place:
     flows: Sequence[Flow]  # of the job, in an order that all its workers agree on
     channels: int = 1  # connections per flow
     congestion_control: str = "reno"  # of what goes by TCP
-    mark: int = 0  # SO_MARK of its sockets, by which they know each other; 0: none
-    seed: bytes = b""  # of what it draws; empty: the machine's own random numbers
+    mark: int = 0  # SO_MARK of its sockets, which identifies them; 0: none
+    seed: bytes = b""  # of its random numbers; empty: the machine's own
     copying: bool = True  # bytes are copied, as a program does, and not only counted
-    discards: bool = False  # nobody looks at what arrives
+    discards: bool = False  # received bytes are dropped
     bands: Bands | None = None
     mtu: int = 1500
     send_bytes: int = 106_496  # at most as much waits in a socket: less than the host's own queue has room for
@@ -241,7 +241,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Connection:
-    """A flow of a worker, by what the kernel knows it by: addresses and ports, from the worker's end."""
+    """A flow of a worker, as the kernel identifies it: addresses and ports, from the worker's end."""
 
     source: int  # rank
     target: int
@@ -277,7 +277,7 @@ class Connected(Protocol):
         ...
 
     def datagrams(self) -> Datagrams | None:
-        """Those of its own; None: the kernel makes and counts what it sends."""
+        """Counts of its datagrams; None: the kernel makes and counts the packets."""
         ...
 
 
@@ -285,12 +285,12 @@ class Listening(Protocol):
     """A worker that can be called."""
 
     def connect(self) -> Connected:
-        """Call everybody, and wait for those who call."""
+        """Connect to every peer that this worker calls, and accept the others."""
         ...
 
 
 class TransportOptions(Protocol):
-    """What planning and workers ask of a transport's options. A transport's own `Options` inherit these answers and override some."""
+    """The properties of a transport's options that planning and workers read. A transport's `Options` inherit these defaults and override some."""
 
     @property
     def bands(self) -> str:
@@ -299,7 +299,7 @@ class TransportOptions(Protocol):
 
     @property
     def sprays(self) -> bool:
-        """Whether it asks each host for several addresses, and sends to all of them in turn (`Place.paths`)."""
+        """Whether it needs several addresses of each host, and sprays packets over all of them (`Place.paths`)."""
         return False
 
     @property
@@ -328,7 +328,7 @@ class Module(Protocol):
 
     @property
     def DATAGRAMS(self) -> bool:
-        """Whether it sends datagrams of its own, by the core in C, which may be signed."""
+        """Whether it sends datagrams with the core in C, which may be signed."""
         ...
 
     @property
@@ -387,7 +387,7 @@ def names() -> list[str]:
 
 
 def titled(name: str) -> str:
-    """A transport as people write it: ``LTP``; what is not known, as it is."""
+    """A transport's usual spelling: ``LTP``; unknown names stay unchanged."""
     return find(name).TITLE if name in names() else name
 
 
@@ -398,7 +398,7 @@ def find(name: str) -> Module:
 
 @cache
 def parse(text: str) -> Transport:
-    """Read ``name`` or ``name:option=value,…``, once, whoever asks again; raises `registry.UnknownContentError` or `testbed.core.options.OptionError`."""
+    """Parse ``name`` or ``name:option=value,…``, once for all callers; raises `registry.UnknownContentError` or `testbed.core.options.OptionError`."""
     name = system_text.name_of(text)
     own = find(name).Options
     if TransportOptions not in own.__mro__:

@@ -70,7 +70,7 @@ class Options(SharedOptions):
 
     @property
     def by_tcp(self) -> str | None:
-        """The congestion control that parameters travel with, if by TCP; ``""``: as everybody's."""
+        """The congestion control of parameters, if they travel by TCP; ``""``: the run's."""
         name, _, cc = self.broadcast.partition(":")
         return cc if name == TCP else None
 
@@ -151,7 +151,7 @@ class Threshold:
         if round >= self._first + self.epoch:
             self._adapt()
             self._first = round
-        took = (took_ns if self.shared or lost == 1 else own_ns, took_ns)  # what never began has no clock of its own
+        took = (took_ns if self.shared or lost == 1 else own_ns, took_ns)  # a message that never began has no clock
         if not lost:
             self._whole.append(took)
         self._longest = max(self._longest[0], took[0]), max(self._longest[1], took[1])

@@ -1,9 +1,9 @@
 """MLT, the domain-specific transport for training (Wang et al., NSDI 2024), over UDP: bounded loss, importance in every packet, every path.
 
-A receiver has enough with all but a share p of a message, and says so (STOP). Until then everything that is missing is sent again,
-once everything has been sent. What a packet holds decides what may become of it: its layer says which band of a switch it takes,
-its importance whether a switch that fills up may drop it (`tags`), and packets take all paths in turn, since their order does not
-matter. docs/reference/transports.md says what is published, what is contradictory there, and what is ours.
+A receiver accepts a message once at most a share p of it is missing, and sends STOP. Until then the sender repeats all missing data,
+after it has sent everything once. The content of a packet decides its treatment: its layer selects the band of a switch, and
+its importance decides whether a filling switch may drop it (`tags`). Packets take all paths in turn, because their order has no
+effect. docs/reference/transports.md lists what is published, what is contradictory there, and what is ours.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from testbed.transports.datagram import native, tags
 from testbed.transports.datagram.endpoint import DatagramListening
 from testbed.transports.datagram.settings import Core, SharedOptions, progress
 
-ALL_FIRST = 2**31  # packets that arrive in another order than they were sent say nothing
+ALL_FIRST = 2**31  # reordering gives no information
 DELAY, MARKS = 1, 2  # CONGESTION_DELAY, CONGESTION_ECN
 RULES = {"timely": DELAY, "dctcp": MARKS}
 

@@ -1,13 +1,14 @@
-"""OptiReduce's Unreliable Bounded Transport (Warraich et al., NSDI 2025), over UDP: a stage ends in time, whatever is missing.
+"""OptiReduce's Unreliable Bounded Transport (Warraich et al., NSDI 2025), over UDP: a stage ends in time, with or without all data.
 
-Read were the abstract, the authors' pages, and a summary of the full text by somebody else; docs/reference/transports.md labels each point. How long
-a stage may take is measured: the first ``rounds`` arrive whole, and the ``percentile`` of what they took (t_B) bounds every later one.
-Mostly it ends sooner: what a message takes on average (t_C) and a share ``wait`` of that after its first packet, if the share ``tail`` is there.
+Sources: the abstract, the authors' pages, and a third party's summary of the full text. docs/reference/transports.md labels each point.
+The time limit of a stage is measured: the first ``rounds`` arrive completely, and the ``percentile`` of their times (t_B) bounds every
+later one. Mostly a stage ends sooner. If the share ``tail`` has arrived, it ends after the average time of a message (t_C) and a share
+``wait`` of that after its first packet.
 
-Simplified: ``tail`` stands for UBT's mark on a message's last packets (here the last one is sent first, with the first); t_B is known for
-each message apart and measured over this transport itself, not over TCP; what is lost is sent again where the stage still lasts, once a
-round trip has brought no more news, while UBT sends once; the incast is fixed, by the collective (`transpose`: 1); where most is missing
-t_B becomes longer, and no update is skipped, and no training halted. The rate is TIMELY's, as `testbed.transports.mlt` has it.
+Simplified: ``tail`` stands for UBT's mark on a message's last packets (here the last one is sent first, with the first). t_B is
+separate for each message, and measured over this transport itself, not over TCP. Lost data is sent again while the stage lasts,
+once a round trip has brought no acknowledgement, while UBT sends once. The collective fixes the incast (`transpose`: 1). Where most
+is missing t_B becomes longer, and no update is skipped, and no training halted. The rate is TIMELY's, as in `testbed.transports.mlt`.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def close(options: Options, stage: Stage) -> Close:
 class Bounds:
     """t_B and t_C of one message of a worker, round after round, in ns.
 
-    t_B counts from the first packet of the stage, whoever sent it, t_C from the message's own. After a message of which most is missing
+    t_B counts from the first packet of the stage, from any sender, t_C from the message's own. After a message of which most is missing
     t_B is twice as long, after one that came whole half as long, but never shorter than measured: a network that becomes slower for
     good would never deliver enough again.
     """

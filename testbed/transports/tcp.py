@@ -87,7 +87,7 @@ class Options(TransportOptions):
         return _share(m, min(self.early_close, self.send_fraction))
 
     def sends(self, m: Message) -> int:
-        """How many bytes of it are sent if nobody stops it."""
+        """The number of its bytes that are sent if the receiver does not stop it."""
         return _share(m, self.send_fraction)
 
     def closes(self, m: Message) -> bool:
@@ -123,7 +123,7 @@ def close(options: Options, stage: Stage) -> Close:
 
 
 class Listening:
-    """A socket listens for each connection that ends here, so that the port tells which it is."""
+    """A socket listens for each connection that ends here, so that the port identifies it."""
 
     def __init__(self, place: Place, options: Options) -> None:
         self.place, self.options = place, options
@@ -153,7 +153,7 @@ class Listening:
         for (flow, channel), listener in self.listeners.items():
             sock, _ = listener.accept()
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if place.bands:  # what ends here answers with ACKs, which nothing may hold up
+            if place.bands:  # connections that end here answer with ACKs, which must not be delayed
                 place.bands.raise_to_top(sock)
             channels[channel][flow] = sock
         for links in channels:
@@ -175,7 +175,7 @@ def listen(place: Place, options: Options) -> Listening:
 
 @dataclass
 class _GivenUp:
-    """What connections have to do besides where messages are closed early."""
+    """The further duties of connections where messages are closed early."""
 
     offered: int = 0  # bytes of messages that were handed over
     rests: dict[socket.socket, threading.Thread] = field(default_factory=dict)  # what was on its way, and is dropped
@@ -228,7 +228,7 @@ class Connected:
 
 
 class TcpEndpoint:
-    """Of one channel. A transfer is moved by the thread that waits for it; who waits for two at once has two threads."""
+    """Endpoint of one channel. The waiting thread moves a transfer; to wait for two at once takes two threads."""
 
     def __init__(
         self, rank: int, links: Mapping[Flow, socket.socket], *, copying: bool = True, bands: Bands | None = None,
@@ -238,7 +238,7 @@ class TcpEndpoint:
         self.options, self.given_up = options, given_up or _GivenUp()
 
     def post_send(self, to: int, m: Message, data: Buffer | None, tag: Tagger | None = None) -> Transfer:
-        """``tag`` is for packets, which TCP makes by itself."""
+        """``tag`` is for packets, which TCP makes itself."""
         del tag
         link = self._link(self.rank, to)
         if (self.rank, to) in self.links:
@@ -256,7 +256,7 @@ class TcpEndpoint:
         return _Transfer(self.options.ended(m), lambda: give(0, size))
 
     def post_receive(self, source: int, m: Message, into: Buffer | None, close: Close) -> Transfer:
-        """``close`` is met: everything arrives, but for what the options say."""
+        """``close`` is met: everything arrives, except for bytes that the options omit."""
         link = self._link(source, self.rank)
         enough, size = self.options.arrives(m), self.options.sends(m)
         memory = None if into is None else memoryview(into).cast("B")
@@ -287,16 +287,16 @@ class TcpEndpoint:
         del reason, gone
         for link in self.links.values():
             if rest := self.given_up.rests.pop(link, None):
-                rest.join(LEAVES_S)  # closed before that, its sender would hear of a failure
+                rest.join(LEAVES_S)  # otherwise its sender would see a failure
             link.close()
 
     def _link(self, source: int, target: int) -> socket.socket:
-        """The connection of that flow; what answers on it, where there is none of its own, goes back on it."""
+        """The connection of that flow; an answer without a separate connection goes back on it."""
         return self.links.get((source, target)) or self.links[target, source]
 
 
 class _Transfer:
-    """Moved by whoever waits first.
+    """Moved by the first thread that waits.
 
     That takes no lock: under virtual time each would cost a nanosecond, since Python reads the clock to take one.
     """
@@ -314,7 +314,7 @@ class _Transfer:
             self._carry()
         elif self._moves:
             threading.Thread(target=self._carry, daemon=True).start()
-        if not self._ended:  # somebody else moves it
+        if not self._ended:  # another thread moves it
             ended = threading.Event()
             self._waiting.append(ended)
             if not self._ended and not ended.wait(timeout_s):
@@ -378,12 +378,12 @@ def _socket(place: Place) -> socket.socket:
 
 
 def _call(sock: socket.socket, whom: tuple[str, int], patience_s: float) -> None:
-    """Again, as long as nobody listens there yet."""
+    """Connect, with retries until the peer listens."""
     until = time.monotonic() + patience_s
     while True:
         try:
             return sock.connect(whom)
-        except (ConnectionRefusedError, ConnectionAbortedError):  # the latter: how Linux tells of the former again
+        except (ConnectionRefusedError, ConnectionAbortedError):  # the latter: Linux's second form of the former
             if time.monotonic() > until:
                 raise
             time.sleep(AGAIN_S)
@@ -395,7 +395,7 @@ def _wanted(place: Place) -> list[tuple[Flow, int]]:
 
 
 def _ports(place: Place, rank: int) -> dict[tuple[Flow, int], int]:
-    """Where ``rank`` listens: a port for each connection that ends there, so that the port tells which it is."""
+    """The ports on which ``rank`` listens: a port for each connection that ends there, so that the port identifies it."""
     numbered = (
         enumerate(_wanted(place)) if place.same_host else enumerate(one for one in _wanted(place) if one[0][1] == rank)
     )
@@ -436,7 +436,7 @@ def _sink() -> mmap.mmap:
 
 
 def _send(link: socket.socket, size: int, *, copying: bool, bands: Bands | None) -> None:
-    """Send ``size`` bytes nobody looks at; ``link`` blocks.
+    """Send ``size`` bytes without content; ``link`` blocks.
 
     Under virtual time nothing is copied. On a real clock copying is what keeps a sender from filling its buffer at once:
     without it bursts cost timeouts.
@@ -456,11 +456,11 @@ def _receive(link: socket.socket, size: int) -> None:
 
     ``SO_RCVLOWAT`` lets the kernel wake us once so much is there instead of at every
     packet; ``MSG_TRUNC`` drops the bytes without copying (tcp(7)). A call that waits for
-    everything it asked for (``MSG_WAITALL``) forgets that what it has taken already
-    counts towards the mark: so it asks for what is certain to be followed by a mark's
+    everything it asked for (``MSG_WAITALL``) does not count the bytes that it has taken already
+    towards the mark: so it requests only bytes that are certain to be followed by a mark's
     worth of bytes, and `poll` waits for those. That ends before the mark, too, where a
-    window has closed: what is there is taken, and the mark set anew; who waited for
-    the rest here would never be woken.
+    window has closed: the available bytes are taken, and the mark is set again. A wait for
+    the rest here would never end.
     """
     link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, min(size, WAKE))
     while size > WAKE:
@@ -481,7 +481,7 @@ def _take(link: socket.socket, size: int, flags: int) -> int:
 
 
 def _fill(link: socket.socket, into: memoryview) -> None:
-    # Who waits for fewer bytes than the mark that was left behind is never woken.
+    # A wait for fewer bytes than the remaining mark would never end.
     link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
     while into:
         got = link.recv_into(into, len(into), socket.MSG_WAITALL)
@@ -491,7 +491,7 @@ def _fill(link: socket.socket, into: memoryview) -> None:
 
 
 def _send_until_closed(link: socket.socket, size: int, give: Callable[[int, int], None]) -> None:
-    """Send ``size`` bytes, or until the receiver has enough; then a length of 0 says that this was all."""
+    """Send ``size`` bytes, or until the receiver has enough; then a length of 0 marks the end."""
     link.setsockopt(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT, CLOSED_BY)  # what is in the socket cannot be taken back
     poll = select.poll()
     poll.register(link, select.POLLIN | select.POLLOUT)
@@ -513,7 +513,7 @@ def _receive_until_enough(
     link: socket.socket, enough: int, size: int, take: Callable[[int, int], None],
     rests: dict[socket.socket, threading.Thread],
 ) -> None:  # fmt: skip
-    """Receive ``enough`` of ``size`` bytes and tell the sender; what comes nevertheless is dropped on the side."""
+    """Receive ``enough`` of ``size`` bytes and notify the sender; a second thread drops the rest."""
     if rest := rests.pop(link, None):
         rest.join()
     at = left = 0  # of the message; of the piece
@@ -530,8 +530,8 @@ def _receive_until_enough(
 
 
 def _drop(link: socket.socket, piece: int, size: int) -> None:
-    """What is left of a message: ``piece`` bytes, then pieces, until it is whole or its sender says that it has stopped."""
-    with contextlib.suppress(OSError):  # who comes next on this connection hears it
+    """The rest of a message: ``piece`` bytes, then pieces, until it is complete or its sender has stopped."""
+    with contextlib.suppress(OSError):  # the next call on this connection sees the error
         while size and (piece := piece or _length(link)):
             _receive(link, piece)
             size, piece = size - piece, 0

@@ -7,7 +7,7 @@ from testbed.traces.collectives import parts
 from testbed.transports import Flow
 
 KIND = "broadcast"
-WAITS = "nothing"  # the first hears nothing back
+WAITS = "nothing"  # the first gets no answer
 SLICES = 16
 
 

@@ -1,7 +1,7 @@
-"""Transpose all-reduce: rank i gets everybody's i-th part, sums them up, and sends the sum to all (OptiReduce; Warraich et al., NSDI 2025).
+"""Transpose all-reduce: rank i receives the i-th part of every rank, sums them up, and sends the sum to all (OptiReduce; Warraich et al., NSDI 2025).
 
-Every rank sends 2(n-1)/n of the tensor, straight to whom it is for, so that what is lost costs one part of one rank and is handed on
-by nobody. Each step pairs every rank with one to send to and one to receive from: nobody ever hears from two at once (the paper's incast
+Every rank sends 2(n-1)/n of the tensor, directly to its receivers, so that a loss costs one part of one rank and does not
+spread. Each step pairs every rank with one to send to and one to receive from: no rank receives from two at once (the paper's incast
 of 1; it also lets receivers ask for more, which is not here: `sharded_parameter_server` sends the same to all others at once).
 """
 

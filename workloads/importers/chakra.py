@@ -1,7 +1,7 @@
 """Chakra execution traces (MLCommons): protobuf, ``.et``.
 
 Nodes (`testbed.traces.chakra_nodes`) form a graph; where they have no start times, as from Chakra's converters and generators, the graph is
-carried out here: one stream of computing on the CPU and one on the GPU, one of
+run here: one stream of computing on the CPU and one on the GPU, one of
 collectives, each node as soon as what it depends on has ended. Chakra's converter also
 gives the type of a collective to the CPU's call of one (``c10d::broadcast_``), without
 ``comm_type`` and ``comm_size``: these are computing, and what they call is a node too.
@@ -250,7 +250,7 @@ def _all_ranks(paths: list[Path], graphs: list[dict[int, ChakraNode]], request: 
 def _process_groups(
     path: Path, graphs: Iterable[dict[int, ChakraNode]], request: Request
 ) -> tuple[Path | None, ProcessGroups]:
-    """What a file says about the ranks of groups: the one that was named, or the one beside traces that name groups."""
+    """A file's ranks of groups: the named one, or the one next to traces that name groups."""
     file = request.group_file
     names = {node.group.name for nodes in graphs for node in nodes.values() if node.kind and node.group.name}
     if file is None and names:
@@ -259,7 +259,7 @@ def _process_groups(
 
 
 def _one_rank(path: Path, nodes: dict[int, ChakraNode], request: Request) -> JobProfile:
-    """A file of one rank, whose work the others are taken to share."""
+    """A file of one rank, whose work the others are assumed to share."""
     rank = rank_of(path)
     file, named = _process_groups(path, [nodes], request)
     collectives = [node for node in nodes.values() if node.kind]
@@ -341,7 +341,7 @@ def _recorded(nodes: dict[int, ChakraNode]) -> _Run:
 
 
 def _carried_out(nodes: dict[int, ChakraNode], followers: dict[int, list[int]], path: Path) -> _Run:
-    """The graph on its three streams; whoever is ready first goes first, then whoever has the lower number."""
+    """The graph on its three streams; the first ready node goes first, then the node with the lower number."""
     awaited = {node.id: sum(1 for number in set(node.after) - {node.id} if number in nodes) for node in nodes.values()}
     ready = [(0, number) for number, count in awaited.items() if not count]
     heapq.heapify(ready)

@@ -5,7 +5,7 @@
     [2024-05-07 10:00:01,250] [INFO] [logging.py:96:log_dist] [Rank 0] comm op: all_reduce | time (ms): 12.50 | msg size: 64.0 MB | algbw (Gbps): 85.90 | busbw (Gbps): 75.16
 
 A line is written when an exchange has ended; DeepSpeed waits for each of them, so computing never goes on meanwhile. The ratio of the two
-bandwidths is (n - 1) / n, which tells the number of ranks n. The table of ``log_summary()`` tells how often each size was exchanged in all.
+bandwidths is (n - 1) / n, which gives the number of ranks n. The table of ``log_summary()`` counts the exchanges of each size.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _WITH_RANKS: tuple[Kind, ...] = (
     "all_gather",
     "reduce_scatter",
     "all_to_all",
-)  # whose bandwidths tell how many ranks there are
+)  # their bandwidths give the number of ranks
 _MOST_RANKS = 4096
 _MOST_ROWS = 1000
 _MOST_EXCHANGES = 10_000  # of an iteration

@@ -186,7 +186,7 @@ def _inventory(nodes: _Nodes) -> str:
 
 
 def _attributes(raw: dict[str, Any], where: str) -> dict[str, Any]:
-    """What stands in ``attrs``; before schema 1.0.3 it stood beside the name."""
+    """The content of ``attrs``; before schema 1.0.3 it was next to the name."""
     attributes = raw.get("attrs", [])
     if not isinstance(attributes, list) or not all(isinstance(one, dict) and "name" in one for one in attributes):
         raise TraceError(f"{where}: 'attrs' is {brief(attributes)}, which is not a list of names and values")
@@ -203,7 +203,7 @@ def _node(raw: dict[str, Any], name: str, where: str) -> _Node:
 
 
 def _inputs(attributes: dict[str, Any], key: str) -> object:
-    """``values``, ``shapes`` or ``types`` of a node's inputs, which older schemas write beside each other."""
+    """``values``, ``shapes`` or ``types`` of a node's inputs, which older schemas write side by side."""
     inputs = attributes.get("inputs")
     if isinstance(inputs, dict):
         return inputs.get(key)

@@ -7,7 +7,7 @@
      "coll_perf": {"coll": "AllReduce", "coll_sn": 7, "coll_msg_size_bytes": 4194304, "coll_exec_time_us": 450}}
 
 ``NCCL_INSPECTOR_DUMP_VERBOSE=1`` adds when the kernel of each channel started and ended (``event_trace_ts``). Without it, the time at which
-an object was written tells when an exchange ended, if the Inspector writes often enough. Exchanges of less than
+an object was written gives the end of an exchange, if the Inspector writes often enough. Exchanges of less than
 ``NCCL_INSPECTOR_DUMP_MIN_SIZE_BYTES`` (8192) are not in the file.
 """
 

@@ -5,7 +5,7 @@
     node1:812:901 [0] NCCL INFO ncclCommInitRank comm 0x5581 rank 0 nranks 8 cudaDev 0 nvmlDev 0 busId 1b000 commId 0x7d3f - Init COMPLETE
     node1:812:901 [0] NCCL INFO AllReduce: opCount 5 sendbuff 0x7f01 recvbuff 0x7f01 count 1048576 datatype 7 op 0 root 0 comm 0x5581 [nranks=8] stream 0x55a0
 
-It tells what was exchanged, in which order, and no times. Processes that share a log are told apart by host, process and GPU; one of
+It has the exchanges, in their order, without times. Processes that share a log are distinguished by host, process and GPU; one of
 them is imported. ``opCount`` is the same for all sends and receives of a batch.
 """
 

@@ -1,6 +1,6 @@
 """Alibaba PAI 2020: ``pai_task_table.csv`` with its header line (github.com/alibaba/clusterdata, cluster-trace-gpu-v2020).
 
-A job is its tasks together: ``plan_gpu`` is in per cent of a GPU for each of ``inst_num`` instances; a job that asks for parts of
+A job combines all of its tasks: ``plan_gpu`` is in per cent of a GPU for each of ``inst_num`` instances; a job that asks for parts of
 GPUs is rounded up to whole ones. Times are seconds.
 """
 

@@ -98,7 +98,7 @@ def _time(text: str | None) -> datetime:
 
 
 def pacific_s(time: datetime, *, second_pass: bool = False) -> float:
-    """Seconds since 1970 of a US Pacific time, whatever the zone of this machine; a time with a zone keeps its own."""
+    """Seconds since 1970 of a US Pacific time, for any zone of this machine; a time with a zone keeps its own."""
     if time.tzinfo:
         return time.timestamp()
     begins, ends = _daylight_saving(time.year)

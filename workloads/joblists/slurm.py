@@ -188,7 +188,7 @@ def _check_ended(state: str) -> None:
 
 
 def _gpus(resources: list[tuple[str, Any]]) -> int:
-    """The GPUs of all types, which Slurm lists beside each type's own: gpu, gpu:a100."""
+    """The GPUs of all types, which Slurm lists in addition to each type's own: gpu, gpu:a100."""
     counts = {name: rows.count(count, "gres/gpu") for name, count in resources if name.partition(":")[0] == "gpu"}
     gpus = counts.get("gpu") or sum(counts.values())
     if not 0 < gpus <= rows.MOST_GPUS:

@@ -1,6 +1,6 @@
 """Our own: CSV, or TOML with ``[[job]]``, of the same columns. It is written on purpose, so that a bad row refuses it.
 
-A row says its ``gradient_bytes`` and ``compute_s``, or names a ``trace``, which then gives both: one of the library or a file, perhaps with
+A row has ``gradient_bytes`` and ``compute_s``, or names a ``trace``, which then gives both: one of the library or a file, perhaps with
 the device that turns its work into time (``mine.json --device h100``), or a model with its layout (``--model llama-7b --tp 8 --dp 4 --device h100``).
 A file is named relative to the table.
 """
@@ -72,7 +72,7 @@ def read(text: str, path: Path, omitted: Omissions) -> list[Request | Replayed]:
 
 
 class _Demands:
-    """What each trace of a table asks for, which is found once."""
+    """The requirements of each trace of a table, computed once."""
 
     def __init__(self, folder: Path, omitted: Omissions) -> None:
         self._folder = folder

@@ -1,4 +1,4 @@
-"""Records a training script that knows nothing of it.
+"""Records an unmodified training script.
 
 With this package's folder in ``PYTHONPATH``, Python imports `sitecustomize` from it before
 the script, which calls `install`. Once the script imports torch, its
@@ -26,7 +26,7 @@ FOLDER = Path(__file__).parent
 
 
 def install() -> None:
-    """Record this process's training, if the environment asks for it (`testbed.traces.recording`)."""
+    """Record this process's training, if the environment requests it (`testbed.traces.recording`)."""
     sink = sink_of(os.environ)
     if sink is None or any(isinstance(finder, _AfterImport) for finder in sys.meta_path):
         return

@@ -20,5 +20,5 @@ try:
     from testbed.traces import hook
 
     hook.install()
-except Exception as error:  # whatever it is, the user's script starts
+except Exception as error:  # for any error the user's script starts
     print(f"mltcp: nothing is recorded: {type(error).__name__}: {error}", file=sys.stderr)

@@ -1,6 +1,6 @@
 """``python -m testbed.transports TRANSPORT send|receive``: messages between two machines, as fast as they go.
 
-Each end says which address it uses and whom it talks to; nobody else is answered. The receiver decides, by the options
+Each end names its own address and its peer; other peers get no answer. The receiver decides, by the options
 behind the transport's name, when it has enough of a message.
 """
 

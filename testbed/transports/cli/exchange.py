@@ -1,4 +1,4 @@
-"""Two ends exchange messages: the sender says how many of which size, at the end the receiver says what it has of them."""
+"""Two ends exchange messages: the sender announces their number and size, at the end the receiver reports what it has received."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Told:
     seconds: float
     cpu_s: float
     rtt_us: int
-    peer: dict[str, Any] | None = None  # what the receiver told the sender
+    peer: dict[str, Any] | None = None  # the receiver's report to the sender
 
     @property
     def bytes(self) -> int:
@@ -96,7 +96,7 @@ def send(listening: Listening, _transport: Transport, asked: Asked, progress: Pr
 
 
 def receive(listening: Listening, transport: Transport, _asked: Asked, progress: Progress) -> Told:
-    """Receive what the sender says; raises `TransportError`."""
+    """Receive the announced messages; raises `TransportError`."""
     endpoint = listening.connect().endpoint(0, FLOWS)
     words = bytearray(HELLO.size)
     endpoint.post_receive(0, Message(0, WORDS, 0, len(words), "parameter"), words, Close()).wait()
@@ -114,7 +114,7 @@ def receive(listening: Listening, transport: Transport, _asked: Asked, progress:
 
 
 def _report(endpoint: Endpoint, asked: Asked, told: Told) -> None:
-    """Who has heard it leaves, with or without a word."""
+    """The peer leaves after this, with or without an answer."""
     report = json.dumps(told.totals()).encode().ljust(REPORT_BYTES)
     with contextlib.suppress(TransportError):
         endpoint.post_send(0, Message(asked.rounds, REPORT, 0, len(report), "parameter"), report).wait()

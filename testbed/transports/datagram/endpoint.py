@@ -31,7 +31,7 @@ from testbed.transports.datagram.transfer import DatagramTransfer
 
 
 class DatagramListening:
-    """Bound, a socket a channel; nobody has been called."""
+    """Bound, a socket a channel; not yet connected to any peer."""
 
     def __init__(self, place: Place, options: DatagramOptions) -> None:
         self.place, self.options = place, options
@@ -92,7 +92,7 @@ class DatagramEndpoint:
         self.engine, self.flows, self.parameters = engine, flows, parameters
 
     def post_send(self, to: int, m: Message, data: Buffer | None, tag: Tagger | None = None) -> Transfer:
-        """``tag`` says of each packet in which band it travels; the endpoint drops nothing by itself."""
+        """``tag`` gives the band of each packet; the endpoint itself drops nothing."""
         if self.parameters and m.stage == "parameter":
             return self.parameters.post_send(to, m, data, tag)
         engine = self.engine
@@ -148,7 +148,7 @@ class DatagramEndpoint:
         return Counters(int(found.window), int(found.rtt_ns) // 1000, int(found.acked), int(found.resent))
 
     def end(self, reason: str, gone: int | None = None) -> None:
-        """Peers are told that this worker leaves, and because of whom; the ``reason`` stays here."""
+        """Peers are notified that this worker leaves, and because of which rank; the ``reason`` stays here."""
         self.engine.library.endpoint_end(self.engine.pointer, self.engine.place.rank if gone is None else gone)
         if self.parameters:
             self.parameters.end(reason)

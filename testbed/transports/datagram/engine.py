@@ -17,7 +17,7 @@ from testbed.transports.datagram import native, tags
 from testbed.transports.datagram.settings import Core, Timing
 
 RECEIVE_BYTES = 64 << 20
-BATCH = 64  # ends that are heard of at once
+BATCH = 64  # ends that are reported at once
 SEGMENTS = 44  # datagrams to a peer that are handed to the kernel as one: what its 64 kB hold
 CLASS_SELECTOR = 5  # where it stands in that byte
 MARKABLE = 2  # ECT(0) there (RFC 3168)
@@ -27,7 +27,7 @@ MARKABLE = 2  # ECT(0) there (RFC 3168)
 class Silence:
     """For how long a peer's program has shown nothing of itself; a peer that is late does, if after the deadline."""
 
-    handed: int = 0  # of its datagrams that say so, when last looked at
+    handed: int = 0  # of its marked datagrams, at the last check
     rounds: set[int] = field(default_factory=set)  # since then
 
     def hear(self, round: int, handed: int, *, nothing: bool) -> None:
@@ -65,7 +65,7 @@ class Engine:
         self.ports = [place.port + channel + place.channels * rank * place.same_host for rank in range(ranks)]
         ports = (ctypes.c_uint16 * ranks)(*self.ports)
         counters = -1 if place.counters is None else place.counters
-        # Under virtual time each by itself: a host's queue would count, and drop, them together.
+        # Under virtual time each separately: a host's queue would count, and drop, them together.
         ways = place.paths if core.sprays else ()
         segments = SEGMENTS if place.copying and not ways else 1
         paths = [address.encode() for each in ways for address in each]
@@ -118,7 +118,7 @@ class Engine:
         return own, burst
 
     def handed(self, peer: int) -> int:
-        """Datagrams of a peer's messages that have come, and those that say that it has handed one over too late."""
+        """Received datagrams of a peer's messages, and those with which it reports one handed over too late."""
         found, own = native.Counters(), native.OwnCounters()
         self.library.endpoint_read(self.pointer, peer, found, own)
         return int(found.handed)

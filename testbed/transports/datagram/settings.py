@@ -1,4 +1,4 @@
-"""What a transport says to the datagram endpoint: its settings, when it closes messages, and the options that all have."""
+"""The interface of a transport to the datagram endpoint: its settings, when it closes messages, and the common options."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Timing(Protocol):
 
     @property
     def after_ns(self) -> int | None:
-        """From there to the deadline; None: as `Core.after` says."""
+        """The time from there to the deadline; None: as `Core.after` gives it."""
         ...
 
     def heard(self, round: int, took_ns: int, own_ns: int, lost: float) -> None:
@@ -50,7 +50,7 @@ class Timing(Protocol):
 
 @dataclass(frozen=True)
 class Core:
-    """What a transport asks of the endpoint and its core in C."""
+    """A transport's requirements for the endpoint and its core in C."""
 
     reorder: int  # later packets acknowledged, until one counts as lost
     acks: int  # packets that an acknowledgement waits for at most
@@ -63,7 +63,7 @@ class Core:
     # Slope and offset of how strongly it probes, or its rate grows by a rule; None: alike all the time.
     f: tuple[float, float] | None = None
     control: int = 0  # class selector of what is no data
-    marked: bool = False  # of a message's packets those that may not be dropped are said to be markable (ECT, RFC 3168)
+    marked: bool = False  # packets of a message that may not be dropped are sent as markable (ECT, RFC 3168)
     sprays: bool = False  # over all of a host's addresses, if it has several
     tagger: Callable[[Message, Buffer | None, int], Tagger] | None = None  # where the caller has none
     # Of each message's name; None: LT follows from what the sender measures, the deadline from `after`.

@@ -32,10 +32,10 @@ class DatagramTransfer:
     receives: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
     delivery: Delivery | None = None
-    gone: int = 0  # who, if that is how it ended
+    gone: int = 0  # the rank, if that is how it ended
     stalled: bool = False  # the peer answered until then, and acknowledged nothing
-    asking: int = 0  # threads that look at what the core knows of it,
-    released: bool = False  # which it forgets when nobody does
+    asking: int = 0  # threads that read the core's record of it,
+    released: bool = False  # which it drops when none does
 
     def __post_init__(self) -> None:
         if not self.handle:

@@ -1,7 +1,7 @@
-"""Several messages at a time on one TCP connection: each behind a header that says which it is, and acknowledged when it is whole.
+"""Several messages at a time on one TCP connection, each with a header that identifies it, and acknowledged when complete.
 
-For replays, whose bytes nobody looks at. A sender hears of every message that its receiver has it: that is what a window in bytes
-counts (BytePS's credits; Peng et al., SOSP 2019).
+For replays, whose bytes have no content. A sender is notified when the receiver has a message: a credit in bytes counts these
+messages (BytePS; Peng et al., SOSP 2019).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _Transfer:
     """A message on its way, which another thread ends."""
 
     def __init__(self) -> None:
-        self.delivery = Delivery(0, 0, "complete")  # who posts it knows
+        self.delivery = Delivery(0, 0, "complete")  # set by the poster
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._error: BaseException | None = None
@@ -59,7 +59,7 @@ class _Transfer:
 class FramedEndpoint:
     """All connections of one worker and channel; any thread may use it.
 
-    Three threads a peer: one sends its messages in the order in which they were posted, one hears of those that have arrived, one
+    Three threads a peer: one sends its messages in the order in which they were posted, one receives acknowledgements, one
     takes what the peer sends, asked for or not.
     """
 
@@ -67,8 +67,8 @@ class FramedEndpoint:
         self, rank: int, links: Mapping[Flow, socket.socket], send: Send, receive: Receive, counted: Callable[[int], Counters],
         delivered: Callable[[Message], Delivery],
     ) -> None:  # fmt: skip
-        """``send``, ``receive``: so many bytes that nobody looks at; ``counted``: what the kernel says of the way to a peer;
-        ``delivered``: what of a message is sent, and so arrives."""
+        """``send``, ``receive``: so many bytes without content; ``counted``: the kernel's counters of the path to a peer;
+        ``delivered``: the part of a message that is sent, and so arrives."""
         self.rank, self.links, self.counters = rank, links, counted
         self._send, self._receive, self._delivered = send, receive, delivered
         self.offered = 0  # bytes of messages that were handed over
@@ -85,7 +85,7 @@ class FramedEndpoint:
                 self._run(self._take, link, flow[0])
 
     def post_send(self, to: int, m: Message, data: Buffer | None, tag: Tagger | None = None) -> Transfer:
-        """``data`` is None; ``tag`` is for packets, which TCP makes by itself."""
+        """``data`` is None; ``tag`` is for packets, which TCP makes itself."""
         if data is not None:
             raise ValueError("several messages at a time carry bytes that nobody looks at")
         del tag
@@ -151,7 +151,7 @@ class FramedEndpoint:
             link.sendall(HEADER.pack(*key, size))
 
     def _received(self, source: int, key: Key) -> _Transfer:
-        """The one of both ends' that is still to come: who is second takes it away."""
+        """The transfer of the end that came first, if any: the second end removes it."""
         with self._lock:
             transfer = self._receiving.pop((source, key), None)
             if transfer is None:

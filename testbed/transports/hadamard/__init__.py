@@ -19,7 +19,7 @@ Seed = int | tuple[int, ...]  # another one every round: with the same signs, th
 
 
 def dispersed(values: Array, seed: Seed) -> Array:
-    """``values``, a row each, as they travel; all who have ``seed`` draw the same signs and order."""
+    """``values``, a row each, in transformed form; all ranks with the same ``seed`` get the same signs and order."""
     order, head, tail = _drawn(values.shape[-1], seed)
     result: Array = np.array(values[..., order], np.float32)
     size = len(head)

@@ -6,7 +6,7 @@ As DDP's communication hook (the process group's own backend carries the first b
     sync = Synchronisation.of_process_group("ltp:fraction=0.9")
     model.register_comm_hook(sync, hook)
 
-or as a plain loop, each rank with a model of its own::
+or as a plain loop, where each rank has its own model::
 
     sync = Synchronisation(rank, addresses, "ltp:fraction=0.9")
     sync.broadcast(model)
@@ -17,7 +17,7 @@ or as a plain loop, each rank with a model of its own::
         optimizer.step()
     sync.close()
 
-Which packets matter may be said by a rule of one's own, as here by the tensor's median, for each message and then for each of its packets::
+A custom rule may select the packets that matter, as here by the tensor's median, for each message and then for each of its packets::
 
     def rule(message, gradient):
         limit, size = gradient.abs().median(), message.element

@@ -1,4 +1,4 @@
-"""Rounds of a parameter server beside a training: gradients go to who serves, their mean comes back whole."""
+"""Rounds of a parameter server during a training: gradients go to the servers, their mean comes back completely."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ FILLS = OneOf(*get_args(Fill), contributors="mean_of_received")
 PORT = 29600
 BUCKET_BYTES = 25 << 20  # of `average`, as DDP's
 TYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
-Ended = Callable[[int, Message, bool, Delivery], None]  # with whom, what, whether it was sent, and how it ended
+Ended = Callable[[int, Message, bool, Delivery], None]  # peer, content, whether it was sent, and how it ended
 Tagging = Callable[[Message, Any], Tagger]  # of a gradient's message and the numbers in it (a flat tensor)
 
 
@@ -91,7 +91,7 @@ class _Bucket:
     number: int
     flat: Any  # of the caller's memory; the mean is written there
     future: Any
-    sent: Any = None  # a copy of what was sent, for who feeds back what was lost
+    sent: Any = None  # a copy of the sent data, for error feedback of lost data
     gradients: list[tuple[Name, Transfer]] = field(default_factory=list)
     received: dict[int, Any] = field(default_factory=dict)  # as a server: each worker's part
     means: list[tuple[Name, Transfer]] = field(default_factory=list)
@@ -100,18 +100,24 @@ class _Bucket:
 
 
 class Synchronisation:
-    """One rank's part. ``servers`` are the ranks that average, each a share of every bucket: ``(0,)`` is a server beside the
-    first rank's training, ``range(ranks)`` shards. ``workers`` are the ranks that train, all of them by default; a server that
-    is none of them calls `serve`.
+    """One rank's part in the synchronisation of gradients by a transport that may lose some of them.
 
-    ``fill`` says what an element counts as that did not arrive: ``zero`` (the mean is over all ranks), ``mean_of_received`` (over
-    those it came from), ``feedback`` (zero, and its sender adds it to its next gradient). With ``disperse`` gradients travel through a
-    Hadamard transform (`testbed.transports.hadamard`), another one every round, so that what is lost is a little of every number. The first
-    ``warmup_steps`` rounds lose nothing. ``record`` and ``replay`` are folders of holes: a training that replays sends everything, and drops what the
-    other lost. ``ended`` hears of every message of a round how it ended, before that round's mean is there. ``tagger`` says of each packet
-    of a gradient in which band it travels and whether a switch may drop it (the paper's ``prio_func``), in place of the transport's own
-    rule: it is called with the message, whose ``operation`` is the bucket's number, and the numbers in it as they travel, and returns a
-    `transports.Tagger`; means go by the transport's rule. Raises `RequestError`, and `TransportError` if a rank does not answer.
+    ``servers`` are the ranks that average, each a share of every bucket: ``(0,)`` is a server next to the first rank's training,
+    ``range(ranks)`` shards. ``workers`` are the ranks that train, all of them by default. A server that does not train calls `serve`.
+
+    ``fill`` gives the value of an element that did not arrive. It is ``zero`` (the mean is over all ranks), ``mean_of_received``
+    (the mean is over the ranks it came from), or ``feedback`` (zero, and its sender adds it to its next gradient).
+
+    With ``disperse`` gradients are Hadamard-transformed (`testbed.transports.hadamard`), differently every round, so that a loss
+    affects every number a little. The first ``warmup_steps`` rounds lose nothing. ``record`` and ``replay`` are folders of missing
+    ranges: a training that replays sends everything, and drops the ranges that the recorded one lost.
+
+    ``ended`` is called for every message of a round with its result, before that round's mean is there. ``tagger`` replaces the
+    transport's own rule (the paper's ``prio_func``): it selects the band of each packet of a gradient, and whether a switch may
+    drop it. Its arguments are the message, whose ``operation`` is the bucket's number, and the numbers in it as they travel. It
+    returns a `transports.Tagger`. Means follow the transport's rule.
+
+    Raises `RequestError`, and `TransportError` if a rank does not answer.
     """
 
     def __init__(
@@ -146,7 +152,7 @@ class Synchronisation:
 
     @classmethod
     def of_process_group(cls, transport: str = "ltp", **options: Any) -> Synchronisation:
-        """For the ranks of the default process group, which tell each other where they are."""
+        """For the ranks of the default process group, which exchange their addresses."""
         rank, ranks = dist.get_rank(), dist.get_world_size()
         addresses: list[Any] = [None] * ranks
         dist.all_gather_object(addresses, _own_address(rank))
@@ -187,7 +193,7 @@ class Synchronisation:
     def average(self, module: Any) -> None:
         """Every gradient of ``module`` becomes the mean over all ranks.
 
-        They live in flat buckets from the first call on; with ``zero_grad(set_to_none=False)`` they stay there, and nothing is copied.
+        They stay in flat buckets from the first call on; with ``zero_grad(set_to_none=False)`` they stay there, and nothing is copied.
         """
         if self._flat is None:
             self._flat = [
@@ -249,7 +255,7 @@ class Synchronisation:
             self._lost[number] = ((layout, flat.numel()), None)
         try:
             self._post(bucket)
-        except Exception as error:  # a caller's tagger may raise whatever it likes: nobody is to wait for this rank
+        except Exception as error:  # a caller's tagger may raise any exception: no rank must wait for this rank
             self._fail(bucket, error)
             return bucket.future
         self._queue.put(bucket)
@@ -272,7 +278,7 @@ class Synchronisation:
         return self._connected.datagrams()
 
     def close(self) -> None:
-        """After the last round; peers that are not done with it hear that this rank has left."""
+        """After the last round; peers that are not done with it are notified that this rank has left."""
         self._queue.put(None)
         self._thread.join()
         self._endpoint.end("over")
@@ -297,7 +303,7 @@ class Synchronisation:
                 tag = None if self.tagger is None else self.tagger(up, mine)
                 sending = self._endpoint.post_send(server, up, _memory(mine), tag)
                 bucket.gradients.append((Name(bucket.round, bucket.number, part, server, "send"), sending))
-                # What comes back is written over what was sent: nobody asks for a gradient any more once its server has closed it.
+                # The reply overwrites the sent data: no transfer reads a gradient after its server has closed it.
                 answer = self._endpoint.post_receive(server, down, _memory(mine), Close())
                 bucket.means.append((Name(bucket.round, bucket.number, part, server, "receive"), answer))
                 continue
@@ -316,7 +322,7 @@ class Synchronisation:
                 continue
             try:
                 self._follow(bucket)
-            except Exception as error:  # whatever it is, who waits for this bucket hears of it
+            except Exception as error:  # for any error, the thread that waits for this bucket is notified
                 self._fail(bucket, error)
                 continue
             if self._disperses:
@@ -390,7 +396,7 @@ class Synchronisation:
         total = torch.zeros(end - begin, dtype=torch.float64 if mine.dtype == torch.float64 else torch.float32)
         came = torch.full((end - begin,), len(self.workers), dtype=torch.int32)
         gradients = {**bucket.received, self.rank: mine} if self.rank in self.workers else bucket.received
-        for rank, gradient in sorted(gradients.items()):  # in one order, whoever serves
+        for rank, gradient in sorted(gradients.items()):  # in one order, for all servers
             for at, size in holes.get(rank, ()):
                 gradient[at // element : (at + size) // element] = 0
                 came[at // element : (at + size) // element] -= 1
@@ -418,7 +424,7 @@ class Synchronisation:
         return [one.wait() for one in transfers]
 
     def _fail(self, bucket: _Bucket, error: BaseException) -> None:
-        """This rank leaves, and who waits for it hears why."""
+        """This rank leaves, and waiting peers are notified of the reason."""
         self._failure = error
         self._endpoint.end(str(error), error.gone if isinstance(error, TransportError) else None)
         bucket.future.set_exception(error)
@@ -480,7 +486,7 @@ def _refuse(flat: Any) -> None:
 
 
 def _own_address(rank: int) -> str:
-    """By which this rank reaches the first one; on one machine alone each has a loopback address of its own."""
+    """The address by which this rank reaches the first one; on one machine each rank has a different loopback address."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((os.environ["MASTER_ADDR"], 9))
         own = str(probe.getsockname()[0])

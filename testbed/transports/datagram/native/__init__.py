@@ -1,8 +1,8 @@
 """The transports' core in C as a shared library, by ctypes: what it is built from decides what it is called.
 
 ``make setup`` builds it (``python -m testbed.transports.datagram.native``); without that the first plan that needs it does, if there is a C
-compiler. It takes only libc, and any x86-64 (or whatever this machine is) runs it. A run finds it below ``build/`` of the
-checkout, wherever that has been taken to, or of the content of a wheel that carries it.
+compiler. It takes only libc, and any x86-64 (or this machine's architecture) runs it. A run finds it below ``build/`` of the
+checkout, at its present location, or of the content of a wheel that carries it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from testbed.core.environment import IS_CHECKOUT, ROOT, cache_folder
 from testbed.core.errors import MachineError
 
 FOLDER = Path(__file__).parent
-# Bsymbolic: its files call each other, whatever else of these names the process has loaded.
+# Bsymbolic: its files call each other, even if the process has loaded other libraries with these names.
 FLAGS = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-fPIC", "-shared", "-s", "-Wl,-Bsymbolic", "-pthread")
 BASELINE = {"x86_64": ("-march=x86-64",)}  # not what this machine has more
 NEVER = 2**64 - 1
@@ -190,7 +190,7 @@ def sources() -> list[Path]:
 
 
 def path() -> Path:
-    """Where it lies, or will: its name says what it was built from."""
+    """The path of the built library, present or future: its name identifies its sources."""
     content = hashlib.sha256(" ".join((*_flags(), platform.machine())).encode())
     for source in sources():
         content.update(source.name.encode() + b"\0" + source.read_bytes())

@@ -1,4 +1,4 @@
-"""``python -m testbed.transports.datagram.native`` builds the core, and says where it is."""
+"""``python -m testbed.transports.datagram.native`` builds the core, and prints its path."""
 
 from __future__ import annotations
 

@@ -2,11 +2,13 @@
 
 A layer's band is i · P ÷ L of P (MLT, section 3): what is needed first goes first. A packet's importance is the mean magnitude of its
 numbers. The published rule compares it with the median magnitude of the tensor's numbers; a mean of many is hardly ever below
-that, so most packets count as important (98 % of ResNet18's as first measured, 86 to 91 % by `tools/tagged_share.py`). Whether either is
-of absolute values, the paper does not say: `signed-median` takes both with their signs. `packet-median`, ours, takes the upper half of packets. Of parameters that a server
-sends back what matters is their update, where it is known (`Message.weighs`). Where nobody has the bytes (a replay), as many packets are important as the rule was measured to find, drawn by name; or as a trace
-says of the operation (`importance`): a share of its packets, or the distribution of their magnitudes ÷ the median magnitude of the tensor's numbers,
-as evenly spaced quantiles.
+that, so most packets count as important (98 % of ResNet18's as first measured, 86 to 91 % by `tools/tagged_share.py`). The paper
+leaves open whether either is of absolute values: `signed-median` takes both with their signs. `packet-median`, ours, takes the upper
+half of packets. For parameters that a server sends back, their update decides, where it is known (`Message.weighs`).
+
+A replay has messages without content. As many of its packets are important as the rule was measured to find, sampled by name. A trace
+may give the importance of an operation instead (`importance`): a share of its packets, or the distribution of their magnitudes ÷ the
+median magnitude of the tensor's numbers, as evenly spaced quantiles.
 """
 
 from __future__ import annotations
@@ -30,9 +32,9 @@ IMPORTANT = {
     "signed-median": 0.5,
     "random": 0.5,
     "none": 1.0,
-}  # where nobody has the bytes
+}  # for bytes without content
 FLOAT, DOUBLE = 4, 8  # bytes
-GOLDEN = 0.618  # of a message: how far apart packets of neighbouring importance are
+GOLDEN = 0.618  # of a message: distance between packets of neighbouring importance
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ def band(layer: int, layers: int, bands: int) -> int:
 
 
 def important(rule: str, m: Message, data: Buffer | None, segment: int) -> Sequence[bool]:
-    """Of each packet of a message, by a rule; ``data`` holds numbers of ``m.element`` bytes, 4 or 8 (None: nobody has them)."""
+    """Of each packet of a message, by a rule; ``data`` holds numbers of ``m.element`` bytes, 4 or 8 (None: no content)."""
     count = -(-m.bytes // segment)
     if rule in ("random", "none") or (data is None and not m.importance):
         return _drawn(m, count, IMPORTANT[rule])
@@ -98,7 +100,7 @@ def means(data: Buffer, segment: int, element: int, *, signed: bool = False) -> 
 
 
 def drawn(m: Message, count: int) -> list[Importance]:
-    """Of each packet of a message whose bytes nobody has, the same at every run: as its importance says, 0 without one."""
+    """Of each packet of a message without content, the same at every run: by its importance, 0 without one."""
     if len(m.importance) < 2:
         return [Importance(float(one)) for one in _upper(m, count, sum(m.importance))]
     last = len(m.importance) - 1
@@ -113,10 +115,10 @@ def _upper(m: Message, count: int, share: float) -> list[bool]:
 
 
 def _share(rule: str, importance: tuple[float, ...]) -> float:
-    """Of its packets, those that matter: as a trace says, or as the rule finds in the magnitudes that it says."""
+    """Its important packets: as a trace gives them, or as the rule finds them in the trace's magnitudes."""
     if len(importance) == 1:
         return importance[0]
-    if rule != "element-median":  # of magnitudes; signs a trace does not say
+    if rule != "element-median":  # of magnitudes; a trace has no signs
         return IMPORTANT[rule]
     below = sum(_below(low, high) for low, high in pairwise(importance))
     return 1 - below / (len(importance) - 1)
