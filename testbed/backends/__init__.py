@@ -54,7 +54,7 @@ class Backend(Protocol):
 
 
 def foreseen(backend: str) -> Features:
-    """What the kernel there can, as far as that is known without running anything; of today's Linux, the rest is assumed."""
+    """The features of the kernel there that are known without a run; the others are assumed as in current Linux."""
     if backend == "uml":
         try:
             return features.user_mode(kernel.find().version)

@@ -144,7 +144,7 @@ class _Session:
         return self.channel is not None and not self.channel.exit_status_ready() and self.transport.is_active()
 
     def _start(self) -> paramiko.Channel:
-        """Start `testbed.backends.bootstrap` there as root and send it all it wants."""
+        """Start `testbed.backends.bootstrap` there as root and send its input."""
         archive, program = upload.archive(), Path(bootstrap.__file__).read_bytes()
         command = [
             "unshare", "--mount", "--", "python3", "-I", "-c", READ, str(len(program)),

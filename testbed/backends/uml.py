@@ -59,7 +59,7 @@ MEMORY_MB, MEMORY_PER_PROCESS_MB = 512, 24
 CAPTURES = "captures"  # folder of captures; separate from the archive, because the console would transfer it slowly
 FULL = 0.95  # memory use above which a run without progress may lack memory
 LESS_MEMORY = "Fewer workers and messages need less memory, and so do rows of rounds in place of each message (--message-log per-round)."
-SECCOMP = (6, 16)  # from here on processes hand over by seccomp, which is faster than ptrace
+SECCOMP = (6, 16)  # first version with seccomp for process switches, which is faster than ptrace
 TOOLS = ("setpriv", "prlimit", "taskset", "mount")  # of util-linux
 
 # The first thing that runs inside; all mounts by one program, since each takes a hundredth of a second to start.

@@ -1,4 +1,4 @@
-"""Many runs: carried out, judged, repeated, summed up."""
+"""Many runs: made, judged, repeated, summarised."""
 
 from testbed.campaign.executors import Executor
 from testbed.campaign.tasks import Outcome, Task, carry_out

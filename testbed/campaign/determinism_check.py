@@ -1,4 +1,4 @@
-"""Whether runs come out alike on other workers: a random share of them, once more, compared byte for byte."""
+"""Whether runs give the same results on other workers: a random share of them is repeated and compared byte for byte."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from testbed.linux.sampling import disturbances
 
 @dataclass(frozen=True)
 class Task:
-    """One run that is to be carried out."""
+    """One run that is to be made."""
 
     plan: Plan
     backend: str  # a single one, as in --on
@@ -78,7 +78,7 @@ def carry_out(task: Task, backend: Backend | None = None, hear: Hear = unheard) 
 
 
 def default_retries(backend: Backend) -> int:
-    """A real clock may have had a bad moment; under virtual time, or computed, the same would come out."""
+    """On a real clock a repetition may succeed. Under virtual time, or computed, it would give the same result."""
     return 1 if backend.clock == "real" else 0
 
 

@@ -163,7 +163,7 @@ def _title(plan: Plan) -> str:
 
 
 def _path(plan: Plan) -> Path:
-    """Where its results lie below the results folder."""
+    """The path of its results below the results folder."""
     return Path(plan.experiment) / plan.folder
 
 

@@ -124,7 +124,7 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def report(*, as_json: bool) -> int:
-    """Print the findings; code 3 if nothing can run here, as far as it was tried."""
+    """Print the findings; code 3 if no backend that was tried can run here."""
     errors = Console(stderr=True)
     trials, findings = _trials(), list[Finding]()
     with errors.status("") if errors.is_terminal else contextlib.nullcontext() as status:

@@ -61,6 +61,7 @@ def given(parsed: argparse.Namespace) -> dict[str, Any]:
 
 
 def add_retries(parser: argparse._ActionsContainer) -> None:
+    """Add ``--retries``."""
     parser.add_argument(
         "--retries", type=int, metavar="N", help="how often a run that is invalid is repeated (1; 0 under virtual time)"
     )
@@ -87,5 +88,6 @@ def add_external(parser: argparse._ActionsContainer, what: str) -> None:
 
 
 def check_retries(retries: int | None) -> None:
+    """Raises `RequestError` unless 0 ≤ ``retries`` ≤ 100 or it is None."""
     if retries is not None and not 0 <= retries <= 100:
         raise RequestError(f"--retries {retries}: give how often an invalid run is repeated, 0 to 100")

@@ -85,6 +85,7 @@ def busy_s(trace: Trace, workers: int, rate_bps: int) -> float:
 
 
 def describe(trace: Trace, workers: int, rate: Rate) -> list[str | Sheet]:
+    """A trace as text and a table: its operations, and its iteration with ``workers`` workers at ``rate``."""
     times = traces.spans(trace, lambda op: traces.busiest_s(op, workers, rate))
     period = max(end for _, end in times.values())
     headings = ("operation", "kind", "start (ms)", "takes (ms)", "bytes", "after")
@@ -112,6 +113,7 @@ def describe(trace: Trace, workers: int, rate: Rate) -> list[str | Sheet]:
 
 
 def describe_source(trace: Trace) -> list[str]:
+    """The name, model and origin of a trace, a line each."""
     return [
         f"{shown(trace.name)}: {shown(trace.model, 200)}" if trace.model else shown(trace.name),
         trace.source.kind
@@ -121,6 +123,7 @@ def describe_source(trace: Trace) -> list[str]:
 
 
 def assumptions(trace: Trace) -> list[str]:
+    """The assumptions of a trace, a line each."""
     return [f"Assumption: {plain(text)}." for text in trace.assumptions]
 
 

@@ -155,7 +155,7 @@ def _lane(op: Operation) -> str:
 
 
 def _joined(times: list[tuple[float, float]], rate_bps: float) -> list[tuple[float, float, float]]:
-    """What goes on at once shares the link."""
+    """Concurrent operations share the link."""
     found: list[tuple[float, float, float]] = []
     for start, end in sorted(one for one in times if one[1] > one[0]):
         if found and start <= found[-1][1]:

@@ -48,7 +48,7 @@ def closing_table(summary: Summary) -> Sheet:
 
 
 def legend(summary: Summary) -> Iterator[str]:
-    """What the tables' words mean, a line each, as far as they stand in them."""
+    """The meanings of the words that the tables contain, a line each."""
     if any(isinstance(finding, Interleaved | NotInterleaved) for row in summary.results for finding in row.findings):
         needed = interleaved_needs(summary.results[0].iterations)
         yield (

@@ -22,7 +22,7 @@ NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @contextlib.contextmanager
 def opened(folder: Path, out: Path) -> Iterator[int]:
-    """A descriptor (O_PATH) of ``folder``, which is ``out`` or lies below; `RequestError` if there is a link between the two.
+    """A descriptor (O_PATH) of ``folder``, which is ``out`` or below it; `RequestError` if there is a link between the two.
 
     What is missing is made, and belongs to the caller. Raises `OSError` if it cannot be.
     """

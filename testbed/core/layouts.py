@@ -1,4 +1,4 @@
-"""Where what we read lies in the kernel's structures, and its numbers; standard library only, for it is read inside hosts.
+"""Offsets in the kernel's structures, and its constants; standard library only, because hosts import it.
 
 `tests/unit/core/test_layouts.py` checks all of it against the kernel's headers, and ours against `kernel/bpf`.
 """
@@ -13,7 +13,7 @@ SIZES = {"B": 1, "I": 4, "i": 4, "Q": 8, "q": 8}
 
 @dataclass(frozen=True)
 class Layout:
-    """Members of one C structure: offset and type (as `struct` has it) of each, in the order in which they lie."""
+    """Members of one C structure: offset and type (as `struct` has it) of each, in memory order."""
 
     name: str
     header: str

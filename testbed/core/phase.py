@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Phase:
-    """A span of one iteration in which a job wants ``bps`` of a link; in s after the iteration's start."""
+    """A span of one iteration in which a job needs ``bps`` (bit/s) of a link; in s after the iteration's start."""
 
     start_s: float
     end_s: float

@@ -1,4 +1,4 @@
-"""What a kernel can, as far as a run's set-up depends on it: reported by a backend, asked by `testbed.linux.setup_steps`."""
+"""The features of a kernel that a run's set-up depends on: reported by a backend, read by `testbed.linux.setup_steps`."""
 
 from __future__ import annotations
 

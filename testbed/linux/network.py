@@ -46,7 +46,7 @@ CARRIER_S = 10.0
 ETH_P_ALL = 0x0003
 SINGLE = "/32"
 LOOPBACK = 1  # its index in every namespace
-NUD_PERMANENT = 0x80  # a neighbour that is known for good
+NUD_PERMANENT = 0x80  # a neighbour entry that never expires
 OFFLOADS = {
     "tso": "tcp-segmentation-offload",
     "gso": "generic-segmentation-offload",
@@ -62,7 +62,7 @@ class Host(Node):  # type: ignore[misc]
 
     @classmethod
     def checkSetup(cls) -> None:
-        """Stock Mininet looks for `mnexec` and `ifconfig` here; nothing of it is used."""
+        """Stock Mininet searches for `mnexec` and `ifconfig` here; neither is used."""
 
     def startShell(self, mnopts: str | None = None) -> None:
         """Make the namespace; there is no shell."""

@@ -1,4 +1,4 @@
-"""Under ``sudo``: which user started the run, and how root is given up for good.
+"""Under ``sudo``: which user started the run, and how root is given up permanently.
 
 A run on `uml` needs no privilege, so it keeps none. It reads, builds and writes files as the user that typed the command.
 Root without ``sudo`` stays root.

@@ -32,7 +32,7 @@ class Change(Protocol):
     def asked(self) -> Any: ...
     @property
     def line(self) -> str:
-        """It in words, without where."""
+        """A description without the place."""
         ...
 
     def apply(self, kernel: Kernel) -> None: ...
@@ -46,7 +46,7 @@ class Setting:
     where: str
     what: str
     asked: Any
-    line: str  # it in words, without where
+    line: str  # a description without the place
     apply: Callable[[Kernel], None] = field(compare=False, repr=False)
     read: Callable[[Kernel], Any] = field(compare=False, repr=False)
 

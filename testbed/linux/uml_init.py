@@ -46,7 +46,7 @@ def main() -> None:
         memory.have_all()
         _bare("pyroute2")
         _bare("pyroute2.ethtool")
-        _bare("unittest")  # pyroute2 wants its mock alone
+        _bare("unittest")  # pyroute2 needs only its mock
         _alone("msgspec", without="typing_extensions")
         _alone("hashlib", without="_hashlib")
         _alone("asyncio", without="ssl")

@@ -20,7 +20,7 @@ from testbed.spec.limits import MODEL, Limits
 
 LONGEST_REST = 1000  # iterations that are computed at least before a run can end between two samples
 LEAST_STEP_S = 1e-6
-LOOK_S = 1.0  # of model time, between two looks at the clock on the wall
+LOOK_S = 1.0  # of model time, between two readings of the wall clock
 
 
 @dataclass(frozen=True)

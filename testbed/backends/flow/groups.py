@@ -54,7 +54,7 @@ def _stream(op: Operation) -> object:
 
 
 def channels(job: JobPlan) -> dict[tuple[int, Flow], int]:
-    """The first channel of a group's flow: a flow that several groups have goes on counting."""
+    """The first channel of a group's flow: a flow that several groups share continues the numbering."""
     seen: Counter[Flow] = Counter()
     found: dict[tuple[int, Flow], int] = {}
     for number, group in enumerate(job.groups):

@@ -113,7 +113,7 @@ class Cluster:
             self.prepared = scheduler
 
     def close(self) -> None:
-        """Nothing of ours goes on anywhere."""
+        """All our tasks have ended."""
         self.ended = True
         with contextlib.suppress(Exception):
             if self.client is not None:
@@ -175,7 +175,7 @@ class _Prepared(distributed.WorkerPlugin):
 
 
 def _lacks(maker: Maker) -> str:
-    """On a worker: why it cannot carry out runs; empty if it can."""
+    """On a worker: why it cannot execute runs; empty if it can."""
     if multiprocessing.current_process().daemon:
         return "it may start no processes: start it with DASK_DISTRIBUTED__WORKER__DAEMON=False, or --no-nanny"
     try:

@@ -50,7 +50,7 @@ def missing() -> str:
 
 
 def check(maker: Maker) -> None:
-    """Whether this process may carry out ``maker``'s runs; raises `MachineError` that names both and this machine."""
+    """Whether this process may execute ``maker``'s runs; raises `MachineError` that names both and this machine."""
     here = socket.gethostname()
     if (__version__, source_sha256()) != (maker.version, maker.source_sha256):
         raise MachineError(

@@ -67,7 +67,7 @@ class SlurmLane:
         return outcome
 
     def end(self) -> None:
-        """Nothing of it goes on."""
+        """All of it has ended."""
         self.ended = True
         with contextlib.suppress(Exception):
             if self.job is not None:

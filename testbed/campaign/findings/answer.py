@@ -186,6 +186,7 @@ def arrow(link: str) -> str:
 
 
 def time_text(seconds: float) -> str:
+    """A time in s as text: in ms below one second, else in s."""
     return f"{decimal(seconds * 1e3, 3)} ms" if seconds < 1 else f"{decimal(seconds, 3)} s"
 
 

@@ -154,10 +154,12 @@ def below(suspect: float | None, invalid: float | None = None) -> Limits:
 
 
 def not_evaluated(reason: str) -> Unjudged:
+    """The invariant applies, but the run has no data to judge it; ``reason``: why."""
     return Unjudged("not evaluated", reason)
 
 
 def not_applicable(reason: str) -> Unjudged:
+    """The invariant does not apply to the run; ``reason``: why."""
     return Unjudged("not applicable", reason)
 
 

@@ -82,7 +82,7 @@ def _misdirected(job: JobPlan, case: Case) -> int:
         ended, begun = int((own["end_s"] <= t_s).sum()), int((own["start_s"] <= t_s).sum())
         size = expected.get(pair, 0)
         more = 0
-        if ended == len(own):  # a worker goes on until the slowest one of the run has its iterations
+        if ended == len(own):  # a worker continues until the slowest one of the run has its iterations
             more = 1 + int((t_s - own["end_s"].max()) / (own["end_s"] - own["start_s"]).min())
         wrong += not size * (ended - 1 - job.overlaps) <= carried <= size * (begun + more) + connections
     return wrong
@@ -102,6 +102,7 @@ def _misaddressed(job: JobPlan, messages: pd.DataFrame | None) -> int:
 
 
 def holds_gpus(case: Case) -> Unjudged | None:
+    """I22 applies only to jobs that hold GPUs."""
     return None if case.plan.lives else not_applicable("no job can fail without the others")
 
 
@@ -157,6 +158,7 @@ def repeatability(_case: Case) -> Unjudged:
 
 
 def exact_alone(case: Case) -> Unjudged | None:
+    """The condition of invariants that compare a run of one job in isolation with its computed ideal time."""
     plan = case.plan
     if plan.alone is None:
         return not_applicable("see the run of one job alone")

@@ -47,11 +47,13 @@ def short_queues(case: Case) -> Unjudged | None:
 
 
 def queue_stays(case: Case) -> Unjudged | None:
+    """The condition that a queue seen in two samples also existed between them."""
     reason = _why_queues_go(case)
     return not_evaluated(reason) if reason else None
 
 
 def one_queue(case: Case) -> Unjudged | None:
+    """The condition of `queue_stays`, and that no flow crosses two consecutive bottlenecks."""
     if reason := queue_stays(case):
         return reason
     if case.plan.in_a_row > 1:
@@ -60,6 +62,7 @@ def one_queue(case: Case) -> Unjudged | None:
 
 
 def one_busy_queue(case: Case) -> Unjudged | None:
+    """The condition of `one_queue`, and that no sender paces itself."""
     if reason := one_queue(case):
         return reason
     if case.plan.transports:
@@ -253,6 +256,7 @@ def _rate(plan: Plan, link: str, t_s: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 def no_link_fails(case: Case) -> Unjudged | None:
+    """The condition that no link fails during the run."""
     failing = any(event.up is False for event in case.plan.events)
     return not_evaluated("a link fails, with what is on it") if failing else None
 
@@ -278,6 +282,7 @@ def base_rtt(case: Case) -> float:
 
 
 def equal_paths(case: Case) -> Unjudged | None:
+    """I14 applies only where several paths are equally short."""
     return None if case.plan.multipath else not_applicable("every path is the only one")
 
 
@@ -289,11 +294,12 @@ def seeded(case: Case) -> float | Noted:
 
 
 def changes(case: Case) -> Unjudged | None:
+    """I15 applies only to plans with link events."""
     return None if case.plan.events else not_applicable("nothing happens to links")
 
 
 def missed(case: Case) -> float | Noted:
-    """I15: what the plan wants to happen to links did happen."""
+    """I15: link events of the plan that did not take place."""
     left = case.measured.sampler.events_missed
     return Noted(len(left), "the run had ended before: " + ", ".join(left)) if left else 0
 

@@ -16,6 +16,7 @@ OLDER = "an older testbed did not record it"
 
 
 def runs_mltcp(case: Case) -> Unjudged | None:
+    """The condition that some job runs MLTCP."""
     return None if _mltcp(case) else not_applicable("no job runs MLTCP")
 
 

@@ -29,7 +29,7 @@ class Result:
 
     scheduler: str
     carried: Carried
-    plan_s: float  # wall-clock time it took, to plan and to carry out
+    plan_s: float  # wall-clock time of planning and of the simulation
     emulated: tuple[Emulated, ...] = ()
 
 

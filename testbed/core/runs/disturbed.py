@@ -33,7 +33,7 @@ class Calm:
         return cls(rows["start_s"].to_numpy(), np.maximum.accumulate(rows["end_s"].to_numpy()))
 
     def holds(self, begin_s: np.ndarray, end_s: np.ndarray) -> np.ndarray:
-        """Whether each of these spans lies in a gap."""
+        """Whether each of these spans is within a gap."""
         if not len(self.starts):
             return np.ones(len(begin_s), dtype=bool)
         before = np.searchsorted(self.starts, end_s, side="right")  # so many began before it ended

@@ -5,7 +5,7 @@
     phase       its current step, in words
     start       its first iteration begins, on the monotonic clock (real time only)
     iteration   a worker has ended one
-    shares      the bytes of each job over each bottleneck since the last event
+    shares      the rate of each job over each bottleneck since the last event, in bit/s
     computing   a participant begins, or ends, to compute for real
     prompt      its shell waits for a line
     output      what a command of its shell printed
@@ -23,15 +23,21 @@ from testbed.core.runs.verdict import Word
 
 
 class Phase(msgspec.Struct, tag_field="event", tag="phase", frozen=True, omit_defaults=True):
+    """The current step of a run, in words."""
+
     text: str
     long: bool = False  # it takes a while: shown without a terminal, too
 
 
 class Start(msgspec.Struct, tag_field="event", tag="start", frozen=True):
+    """The instant of the first iteration, in ns of the monotonic clock."""
+
     start_ns: int
 
 
 class Iteration(msgspec.Struct, tag_field="event", tag="iteration", frozen=True):
+    """One iteration of one worker has ended; its duration in s."""
+
     job: int
     rank: int
     iteration: int
@@ -39,39 +45,55 @@ class Iteration(msgspec.Struct, tag_field="event", tag="iteration", frozen=True)
 
 
 class Shares(msgspec.Struct, tag_field="event", tag="shares", frozen=True):
+    """The rate of each job over each bottleneck since the last event, in bit/s."""
+
     bps: dict[int, dict[str, float]]  # by job and bottleneck
 
 
 class Computing(msgspec.Struct, tag_field="event", tag="computing", frozen=True):
+    """A participant begins, or ends, to compute for real."""
+
     who: str | int
     begins: bool
 
 
 class Prompt(msgspec.Struct, tag_field="event", tag="prompt", frozen=True):
+    """The run's shell waits for a line."""
+
     number: int  # of the question (`testbed.core.runs.shell`)
     text: str
 
 
 class Output(msgspec.Struct, tag_field="event", tag="output", frozen=True):
-    number: int  # of the question whether the command goes on; 0: none
+    """Output of a command of the shell."""
+
+    number: int  # of the question whether the command continues; 0: none
     text: str
     at_ns: int  # on the monotonic clock
 
 
 class Named(msgspec.Struct, tag_field="event", tag="named", frozen=True):
+    """The names of the hosts' namespaces, which arrive on the socket of the shell."""
+
     names: tuple[str, ...]
 
 
 class Left(msgspec.Struct, tag_field="event", tag="left", frozen=True):
+    """The shell was left before the start of the run, or in a pause."""
+
     paused: bool  # the run had started
 
 
 class Error(msgspec.Struct, tag_field="event", tag="error", frozen=True):
+    """The run has failed: the exit code and the message of its error."""
+
     code: int
     message: str
 
 
 class Results(msgspec.Struct, tag_field="event", tag="results", frozen=True):
+    """An archive follows: its size in bytes and its SHA-256."""
+
     size: int
     sha256: str
 
@@ -105,7 +127,7 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 class GivenUp(msgspec.Struct, frozen=True):
-    """Its machine is lost; it goes on elsewhere."""
+    """Its machine is lost; the run is repeated on another one."""
 
     because: str
 

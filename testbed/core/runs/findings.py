@@ -26,7 +26,7 @@ class OfferedLoad(msgspec.Struct, tag_field="finding", tag="offered load", froze
 
 
 class Periods(msgspec.Struct, tag_field="finding", tag="periods", frozen=True):
-    """The phases cannot interleave for good: the iteration times have no common divisor, or the phases do not fit in it."""
+    """The phases cannot stay interleaved: the iteration times have no common divisor, or the phases do not fit in it."""
 
     periods_s: tuple[float, ...]  # by job
     divisor_s: float | None  # None: there is none

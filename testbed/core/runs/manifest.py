@@ -83,7 +83,7 @@ class Period(msgspec.Struct, frozen=True):
 
     period_s: float  # of every job
     alike: int  # iterations in a row, to the nanosecond, with what TCP kept of each flow at their ends
-    carried: tuple[int, ...]  # iterations carried out, by job
+    carried: tuple[int, ...]  # iterations that were run, by job
 
 
 class Datagrams(msgspec.Struct, frozen=True):
@@ -116,7 +116,7 @@ class Measured(msgspec.Struct, frozen=True, omit_defaults=True):
     paths_seeded: bool | None  # None: every path is the only one
     tcp: dict[str, int] | None = None  # the kernel's own names; None: an older testbed did not record it
     senders: tuple[SendingTime, ...] | None = None
-    period: Period | None = None  # None: every iteration was carried out
+    period: Period | None = None  # None: every iteration was run
     datagrams: tuple[Datagrams, ...] | None = None  # None: there were none, or an older testbed did not record them
 
 
@@ -132,7 +132,7 @@ class Recorded(msgspec.Struct, frozen=True):
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """One of the times a run was carried out, and why it is invalid if it is."""
+    """One attempt at a run, and why it is invalid if it is."""
 
     started: str
     wall_s: float
@@ -175,7 +175,7 @@ class Remote(msgspec.Struct, frozen=True):
 
 
 class Told(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the Linux that a run was made in hands over of it."""
+    """The data that the Linux of a run returns."""
 
     version: int
     plan: Plan

@@ -79,7 +79,7 @@ class System(msgspec.Struct, frozen=True):
 
     @property
     def folder(self) -> str:
-        """Where its results lie: its plain name, or that and a hash of its options."""
+        """The folder of its results: its plain name, or that and a hash of its options."""
         return _folder(self.name, self.typed, exact=":" not in self.typed)
 
 
@@ -245,7 +245,7 @@ class JobPlan(msgspec.Struct, frozen=True):
     falls: bool = False  # they move down instead, at so many bytes sent
     transport: str = TCP  # as typed; with another, `cc` is what it sends by TCP, if anything
     exclusive: tuple[str, ...] = ()  # links that it holds while it communicates; empty: it shares them
-    life: Life | None = None  # None: it has its hosts to itself, and goes on until all jobs have their iterations
+    life: Life | None = None  # None: it has its hosts to itself, and continues until all jobs have their iterations
     fewest_s: float | None = (
         None  # its ideal on the fewest servers with room for its GPUs; None: it holds none, or older
     )
@@ -362,9 +362,9 @@ class Plan(msgspec.Struct, frozen=True):
     schedule: dict[str, Any] | None = None  # what a scheduler based its decisions on
     scheduler: str | None = None  # which host runs which worker, as typed; None: an older testbed did not record it
     messages: Literal["rounds", "full"] = "rounds"  # what a row of ``messages.csv`` is about
-    stop_when_periodic: int = 0  # so many iterations alike end it, and the rest is filled in; 0: it goes on to the end
+    stop_when_periodic: int = 0  # so many iterations alike end it, and the rest is filled in; 0: it runs to the end
     crossed: bool = (
-        False  # with other job schedulers: its results lie in a folder of its scheduler, inside the experiment folder
+        False  # with other job schedulers: its results are in a folder of its scheduler, inside the experiment folder
     )
     servers: dict[str, int] = {}  # GPUs of each, where jobs hold some; empty: none do, or older
     nics_per_server: int = 1  # each is a host of the topology, with a separate link

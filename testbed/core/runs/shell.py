@@ -18,7 +18,7 @@ class ShellRequest(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What was typed, or that the command goes on."""
+    """The line typed, or the reply that the command continues."""
 
     line: str | None = None  # None: the end of what is typed
     interrupt: bool = False  # the running command is to end

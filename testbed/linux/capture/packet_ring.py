@@ -38,7 +38,7 @@ def frame_bytes(snaplen: int) -> int:
 
 
 def blocks(snaplen: int, packets: int) -> int:
-    """Blocks of a ring that holds ``packets`` packets at least; a frame lies within a block."""
+    """Blocks of a ring that holds ``packets`` packets at least; a frame is within one block."""
     return -(-packets // (BLOCK // frame_bytes(snaplen)))
 
 

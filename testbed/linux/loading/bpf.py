@@ -119,7 +119,7 @@ def compile_for_others(source: Path) -> dict[str, bytes]:
 
 
 def _compiled(source: Path, flags: list[str]) -> tuple[str, bytes]:
-    """Its name in `cache_dir`, the same on every machine, and what lies there: the object, and its digest."""
+    """Its name in `cache_dir`, the same on every machine, and the content of the file: the object, and its digest."""
     options = ["-O2", "-g", "-target", "bpf", "-mcpu=v3", "-Wall", *flags]
     digest = hashlib.sha256(" ".join(options).encode())
     for folder in dict.fromkeys((source.parent, HEADERS, HEADERS.parent)):

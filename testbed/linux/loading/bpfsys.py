@@ -14,6 +14,7 @@ SYS_BPF = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x
 
 @cache
 def libc() -> ctypes.CDLL:
+    """The C library of this process, which sets ``errno``."""
     return ctypes.CDLL(None, use_errno=True)
 
 

@@ -24,10 +24,12 @@ ETH_P_ALL = 0x0300  # as on the wire
 
 
 def load(constants: Mapping[str, int]) -> bpf.Program:
+    """Load the classifier with these constants. Raises `MachineError` if the kernel rejects it."""
     return bpf.load_program(bpf.compile_program(PROGRAM), constants)
 
 
 def attach(namespace: int, index: int, name: str, program: bpf.Program) -> None:
+    """Attach the classifier ``name`` to the egress of interface ``index`` in ``namespace`` (a descriptor)."""
     options = (
         attribute(TCA_BPF_CLASSID, struct.pack("=I", 1))
         + attribute(TCA_BPF_FD, struct.pack("=I", program.program_fd))
@@ -40,7 +42,7 @@ def attach(namespace: int, index: int, name: str, program: bpf.Program) -> None:
 
 
 def held(namespace: int, index: int, program: bpf.Program, constants: Mapping[str, int]) -> dict[str, Any]:
-    """The name of what hangs there, and its constants."""
+    """The name of the attached program, and its constants."""
     with Socket(namespace) as route:
         told = [attributes(one.options) for one in route.shown(index, "filter", EGRESS)]
     name = next((each[TCA_BPF_NAME].rstrip(b"\0").decode() for each in told if TCA_BPF_NAME in each), None)

@@ -1,4 +1,4 @@
-"""A process of a run, and how one talks with it."""
+"""A process of a run, and the protocol to it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Words(Protocol):
 
 
 class Child:
-    """A process of the run that talks in lines of JSON; ``what`` names it in messages."""
+    """A process of the run that communicates in lines of JSON; ``what`` names it in messages."""
 
     def __init__(
         self, what: str, command: list[str] | Module, *, namespace: int | None = None, pass_fds: list[int] | None = None,

@@ -1,4 +1,4 @@
-"""A process of a run that begins as a copy of this one (`fork`) and goes on as one of our own modules.
+"""A process of a run that begins as a copy of this one (`fork`) and continues as one of our modules.
 
 In user-mode Linux starting a Python costs a tenth of a second and more for each worker, a copy a tenth of that. It answers to what
 `subprocess.Popen` does, as far as `Child` asks.

@@ -47,6 +47,7 @@ def check(plan: Plan) -> None:
 
 
 def has_torch() -> bool:
+    """Whether PyTorch is installed."""
     return importlib.util.find_spec("torch") is not None
 
 
@@ -75,11 +76,11 @@ class _Tail:
         return self.kept
 
     def close(self) -> None:
-        """It ends when the last that may speak has ended."""
+        """The reading thread ends when the last process that may write has ended."""
 
 
 class Program(Participant):
-    """One rank of a real program; it talks as a replay does."""
+    """One rank of a real program, with the interface of a replay."""
 
     def __init__(
         self, job: JobPlan, rank: int, network: Network, congestion_control: str, *,

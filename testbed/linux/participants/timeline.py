@@ -144,7 +144,7 @@ class Timeline:
             self._over(gone.job, time.monotonic_ns() - self.start_ns, workers, "failed", str(gone))
 
     def _take_turns(self, worker: Participant, asks: bool, workers: Workers) -> None:
-        """A worker wants to communicate, or has."""
+        """A worker asks to communicate, or has finished."""
         if asks:
             self.turns.ask(worker.job, worker.rank)
         else:

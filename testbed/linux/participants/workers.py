@@ -99,7 +99,7 @@ class Workers:
         before_connect: Callable[[], None] = lambda: None, *, virtual_time: bool = False, port: int = PORT,
         plan: Plan | None = None,
     ) -> None:  # fmt: skip
-        """``plan``: of which these are jobs, where their transport wants to know its link."""
+        """``plan``: the plan of these jobs, for transports that need their link's properties."""
         self.participants: list[Participant] = []
         self.network = network
         self.jobs = jobs

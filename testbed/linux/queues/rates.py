@@ -14,6 +14,7 @@ U32 = 0xFFFFFFFF
 
 
 def ratespec(bytes_per_s: int) -> bytes:
+    """The kernel's ``struct tc_ratespec`` of a rate in bytes/s; 0: no rate."""
     return RATESPEC.pack(0, LINKLAYER_ETHERNET if bytes_per_s else 0, 0, 0, 0, min(bytes_per_s, U32))
 
 

@@ -1,4 +1,4 @@
-"""Filters by which packets that arrive take turns: each looks at bits of the IP header's identification, and redirects (``mirred``)."""
+"""Filters by which packets that arrive take turns: each matches bits of the IP header's identification, and redirects (``mirred``)."""
 
 from __future__ import annotations
 

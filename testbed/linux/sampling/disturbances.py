@@ -26,7 +26,7 @@ PATIENCE_S = 60.0  # with a machine that has just been busy
 
 @dataclass
 class Recording:
-    """One that goes on; None: none could be started."""
+    """A running one; None: none could be started."""
 
     process: subprocess.Popen[str] | None
     reason: str = ""

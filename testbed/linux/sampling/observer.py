@@ -1,4 +1,4 @@
-"""What is observed of a run while it goes on: which links its flows cross, and the sampler that follows both."""
+"""The observation of a run in progress: the links that its flows cross, and the sampler of both."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ class Counting:
     """What the kernel counts of a network from now on."""
 
     def __init__(self, network: Network, *, reordered: bool = False) -> None:
-        """``reordered``: what comes out of order, too."""
+        """``reordered``: packets that arrive out of order, too."""
         self.network, self.names = network, STALLS + RECEIVER_DROPS + REORDERED * reordered
         self.machine, self.tcp = _machine_counters(network), _tcp_counters(network, self.names)
 

@@ -52,7 +52,7 @@ class Ring:
         entries, completions, self._tail_at, mask_at, self._array_at, self._head_at, self._done_at, cqes = (
             PLACES.unpack_from(parameters)
         )
-        # Both rings lie in one mapping (since Linux 5.4).
+        # Both rings are in one mapping (since Linux 5.4).
         size = max(self._array_at + NUMBER.size * entries, cqes + CQE_BYTES * completions)
         self._shared = mmap.mmap(self._ring, size)
         self._steps = mmap.mmap(self._ring, SQE_BYTES * entries, offset=IORING_OFF_SQES)

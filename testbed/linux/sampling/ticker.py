@@ -179,7 +179,7 @@ class Ticker:
         return cause(late_ns, now.waited_ns - before.waited_ns, before.jiffies, now.jiffies)
 
     def _ask_ksoftirqd(self, now_ns: int) -> None:
-        """How long it has waited since it was last asked; a wait that goes on is one. It counts when it is over."""
+        """The waiting time since the last query. A wait counts when it is over, as a single one."""
         total = self._waited(self.kernel)
         waited = total - self.kernel_waited
         begun = min(self.asked_ns, now_ns - waited)

@@ -147,7 +147,7 @@ class Console(CLI):  # type: ignore[misc]
 
 
 class _Watch:
-    """Of a running command: what it prints, and now and then whether it is interrupted."""
+    """Of a running command: its output, and regular checks for an interruption."""
 
     def __init__(self, link: Link) -> None:
         self.link, self.begun_s = link, time.monotonic()
@@ -165,5 +165,5 @@ class _Watch:
         return current(fd)
 
     def print(self, data: bytes) -> bool:
-        """Whether the command goes on."""
+        """Whether the command is still running."""
         return self.link.goes_on(printable(data))

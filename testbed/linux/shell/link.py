@@ -1,4 +1,4 @@
-"""How a shell inside a run talks with the terminal around it: events out (`testbed.core.runs.events`), answers in."""
+"""The protocol between a shell inside a run and its terminal: events out (`testbed.core.runs.events`), answers in."""
 
 from __future__ import annotations
 
