@@ -132,7 +132,7 @@ def read(part: Part, preset: str = "paper") -> CongestionControl:
 
 
 def declared(family: Family) -> tuple[Declared, ...]:
-    """What may be written behind the name of a congestion control."""
+    """The options that may follow the name of a congestion control."""
     presets = Declared("preset", f"one of {', '.join(family.presets)}: parameters by one word", OneOf(*family.presets))
     return (*(parameter.declared for parameter in family.parameters), *([presets] if family.presets else []))
 
@@ -200,7 +200,7 @@ def _says(file: Path) -> tuple[str | None, Traits]:
 
 
 def own_name(file: Path) -> str | None:
-    """What a congestion control from ``file`` is called; None if no file of one is named like that."""
+    """The name of the congestion control in ``file``; None if the file's name is not that of one."""
     match = re.fullmatch(r"tcp_([A-Za-z0-9_]{1,15})\.c|([A-Za-z0-9_]{1,15})\.bpf\.c", file.name)
     return match and (match[1] or match[2])
 

@@ -1,4 +1,4 @@
-"""What is known of a congestion control: its base, its traits, its parameters."""
+"""The properties of a congestion control: its base, its traits, its parameters."""
 
 from __future__ import annotations
 

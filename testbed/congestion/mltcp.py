@@ -16,7 +16,7 @@ APPLY = ("increase", "decrease", "both")
 
 
 def parameters(slope: str = "1.75", intercept: str = "0.25") -> tuple[Parameter, ...]:
-    """Those of every MLTCP, with the defaults of this one's F."""
+    """The parameters of every MLTCP, with the defaults of this one's F."""
     return (
         Parameter("slope", "slope", "S of F(r) = S r + I", fraction, -16 * ONE, 16 * ONE, slope),
         Parameter("intercept", "intercept", "I of F(r) = S r + I", fraction, 0, 16 * ONE, intercept),

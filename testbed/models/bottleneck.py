@@ -63,12 +63,12 @@ def _used(run: Run, link: str) -> float:
 
 
 def rate_bps(run: Run, link: str) -> float:
-    """What the plan gives this direction at the beginning."""
+    """The rate of this direction in the plan, at the beginning."""
     return float(run.plan.bottlenecks[link].rate_bps)
 
 
 def carried(run: Run, link: str, window_s: float) -> pd.DataFrame:
-    """What crosses ``link`` in bit/s, headers included, over consecutive windows: a column per job, index the window's middle.
+    """The rate over ``link`` in bit/s, headers included, over consecutive windows: a column per job, index the window's middle.
 
     The sum comes from the queue's counters. The shares of the jobs come from acknowledgements: those in the window, or in
     the nearest earlier window with any. During loss recovery there are none, though the link is busy.

@@ -1,4 +1,4 @@
-"""What a network can do at best: how long a collective takes in isolation, what crosses bottlenecks at once.
+"""Lower bounds of a network: how long a collective takes in isolation, and what crosses bottlenecks at once.
 
 Every link of a limited rate counts: bottlenecks, and hosts' NICs, which all flows of a host share.
 
@@ -23,7 +23,7 @@ from testbed.transports import Flow
 
 
 class Shaped(Protocol):
-    """What counts of a link of a limited rate here."""
+    """The properties of a link of a limited rate."""
 
     @property
     def rate_bps(self) -> int: ...
@@ -96,7 +96,7 @@ def loaded_s(
 
 
 def saved_s(payload: Mapping[Flow, int], hosts: Sequence[str], topo: Topo, links: Mapping[str, Shaped]) -> float:
-    """What a round gains at most by buckets of shapers, which let some frames pass at once after a rest; less what ACKs take.
+    """The most that a round gains from shapers' buckets, which let some frames pass at once after a rest; minus the cost of ACKs.
 
     TCP acknowledges every other segment at least. Where data goes both ways over a link, it carries their ACKs, too.
     """

@@ -98,7 +98,7 @@ def calibrate(took: Sequence[Took]) -> Calibration:
 
 
 def fitted(took: Sequence[Took]) -> Iterator[Halves]:
-    """Of each seed; raises `ValueError` where there is nothing to fit to, or to hold out."""
+    """A fit for each seed; raises `ValueError` without data to fit to, or to hold out."""
     for seed in dict.fromkeys(one.seed for one in took):
         own = [one for one in took if one.seed == seed]
         alone = {(one.servers, one.ratio): one for one in own if one.p == 1}

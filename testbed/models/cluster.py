@@ -93,7 +93,7 @@ class _Running:
 
 @dataclass
 class _Stopped:
-    """What is kept of a job between its stints."""
+    """The state of a job between its stints."""
 
     left: float
     restart_s: float
@@ -105,7 +105,7 @@ class _Stopped:
 
 @dataclass(frozen=True)
 class Ran:
-    """What became of a job; times in seconds."""
+    """The outcome of a job; times in seconds."""
 
     request: Request
     gpus: tuple[Gpu, ...]
@@ -127,7 +127,7 @@ class Ran:
 
 @dataclass
 class State:
-    """What a policy sees. It may read everything, and changes nothing."""
+    """The view of a policy. It may read everything, and changes nothing."""
 
     servers: Servers
     requests: Sequence[Request]
@@ -209,7 +209,7 @@ class _Loop:
         return slotted(s, self.slot_s)
 
     def moment(self, policy: Policy, until_s: float) -> bool:
-        """What happens now; False if a job that starts is sure to end after ``until_s``."""
+        """Handle the events at this time; False if a job that starts is certain to end after ``until_s``."""
         state = self.state
         ended = self._end_due()
         while self.wakes and self.wakes[0] <= state.now_s:
@@ -258,7 +258,7 @@ class _Loop:
         return [self.state.requests[number].job for number in ended]
 
     def _retime(self, numbers: Iterable[int]) -> None:
-        """What these jobs have done so far, and when they end as things stand."""
+        """The progress of these jobs, and their end at the present speeds."""
         now_s = self.state.now_s
         for number in numbers:
             job = self.running[number]

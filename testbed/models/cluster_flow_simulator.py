@@ -26,7 +26,7 @@ BATCH_S = 0.02  # rates are computed anew every so often
 
 @dataclass(frozen=True)
 class Came:
-    """What became of a job up to the end of the time that was simulated."""
+    """The outcome of a job up to the end of the simulated time."""
 
     request: Request
     start_s: float | None  # None: it had not started

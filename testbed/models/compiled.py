@@ -40,7 +40,7 @@ class Pace:
 
     def __init__(self) -> None:
         self.interpreted, self.spent_s = True, 0.0
-        self.limit_s: float | None = None  # None: not looked at yet
+        self.limit_s: float | None = None  # None: not decided yet
 
     def spent(self, seconds: float, say: Callable[[str], None]) -> None:
         """Interpreted loops took this long: if too long, compile them all; ``say`` is called before the compilation, which takes time."""

@@ -21,7 +21,7 @@ Compression = Callable[[Array], Array]
 
 
 def largest(values: Array) -> Array:
-    """Those numbers that are largest by magnitude, `KEPT` of them; zeros elsewhere."""
+    """The numbers that are largest by magnitude, `KEPT` of them; zeros elsewhere."""
     count = max(1, int(KEPT * len(values)))
     kept = np.argpartition(np.abs(values), -count)[-count:]
     result = np.zeros_like(values)

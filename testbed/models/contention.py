@@ -110,7 +110,7 @@ class Contended:
         return self._p[number]
 
     def iteration_s(self, number: int) -> float:
-        """Of an active job, as things stand."""
+        """The iteration time of an active job under the present contention, in s."""
         request, servers = self._where[number]
         return self.model.iteration_s(request, len(servers), self._p[number])
 
@@ -150,7 +150,7 @@ def met(held: Sequence[Sequence[Stint]], crosses: Sequence[Collection[Hashable]]
         if stint.end_s > stint.start_s
         for at, begins in ((stint.start_s, True), (stint.end_s, False))  # at the same time ends go first
     )
-    now, since = dict[int, int](), dict[int, float]()  # p of those that hold GPUs, and when it was last looked at
+    now, since = dict[int, int](), dict[int, float]()  # p of those that hold GPUs, and the time of the last update
     most, sums = [0] * len(held), [0.0] * len(held)
     for at, begins, job, number in events:
         if begins:

@@ -61,7 +61,7 @@ def shift(d_s: npt.ArrayLike, comm_s: float, factor: Factor = Curve(), exponent:
 
 
 def loss(d_s: npt.ArrayLike, comm_s: float, factor: Factor = Curve(), exponent: float = 1.0) -> np.ndarray:
-    """What each iteration takes a step down on: minus the integral of the shift from 0 to D, in s²."""
+    """The potential that each iteration descends: minus the integral of the shift from 0 to D, in s²."""
     grid = np.linspace(0, comm_s, 2001)
     values = shift(grid, comm_s, factor, exponent)
     integral = np.concatenate([[0.0], np.cumsum((values[1:] + values[:-1]) / 2 * np.diff(grid))])

@@ -1,4 +1,4 @@
-"""What given holes do to gradients that travel dispersed (`testbed.transports.hadamard`)."""
+"""The effect of given missing ranges on Hadamard-transformed gradients (`testbed.transports.hadamard`)."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class GainError:
-    """Of the gain, baseline ÷ system: simulated ÷ emulated − 1, without its sign."""
+    """The error of the gain, baseline ÷ system: simulated ÷ emulated − 1, without its sign."""
 
     mixes: int  # how many were compared
     mean: float
@@ -25,5 +25,5 @@ OUTSIDE = GainError(mixes=14, mean=0.104, worst=0.25)
 
 
 def gain_error(system: str, *, inside: bool) -> GainError:
-    """Of a system by its plain name; ``inside``: the run is within that range."""
+    """The error for a system by its plain name; ``inside``: the run is within that range."""
     return ERRORS.get(system, OUTSIDE) if inside else OUTSIDE

@@ -1,4 +1,4 @@
-"""The flow-level twin: jobs on a network as an event loop, without packets. Between events every flow has a constant rate.
+"""The flow-level simulator: jobs on a network as an event loop, without packets. Between events every flow has a constant rate.
 
 An iteration of a job is a graph of nodes: timers (computing), flows (a round of a collective on one way, or a whole ring in lockstep)
 and the order among them. Rates are max-min fair by weights (`testbed.models.maxmin`); the weight of a flow goes by the share r of its
@@ -26,12 +26,12 @@ NOWHERE = -1
 TIE_S = 1e-12  # what is due within it happens at once
 DONE = 1e-9  # of a flow's bits: less is nothing
 ROOM = 1 << 16  # records between two looks
-SLICE = 2000  # events and flows looked at, after which interpreted loops look at the clock
+SLICE = 2000  # events and flows processed, after which interpreted loops check the clock
 
 
 @dataclass(frozen=True)
 class Node:
-    """What an iteration consists of. A timer (``links`` is None) takes ``amount`` seconds; a flow sends so many bits."""
+    """A node of an iteration. A timer (``links`` is None) takes ``amount`` seconds; a flow sends so many bits."""
 
     amount: float
     after: tuple[int, ...] = ()  # of the same job's nodes
@@ -253,7 +253,7 @@ class Loop:
         return bool(found)
 
     def taken(self) -> tuple[list[Ended], list[Sent]]:
-        """What has ended since the last time."""
+        """The nodes that have ended since the last call."""
         ended, sent = self.rows()
         return (
             [Ended(int(row[0]), int(row[1]), *map(float, row[2:])) for row in ended],
@@ -279,7 +279,7 @@ class Loop:
 
     @property
     def left_bits(self) -> Floats:
-        """Of each node that is under way, now; else 0."""
+        """The rate of each active node at present; else 0."""
         there = self.net.active
         return np.where(there, np.maximum(self.state.left - self.net.rate * (self.now_s - self.state.since), 0.0), 0.0)
 
@@ -340,7 +340,7 @@ def begin(state: Jobs, job: int, at_s: float) -> None:
 
 @compiled
 def stop(net: Network, state: Jobs, job: int, now: float) -> None:
-    """It is gone."""
+    """The flow leaves the network."""
     state.runs[job] = False
     _set(state, len(state.amount) + job, np.inf)
     for node in range(state.first[job], state.first[job + 1]):
@@ -442,14 +442,14 @@ def _crowd(net: Network, state: Jobs, node: int, more: int) -> None:
 
 @compiled
 def _leave(net: Network, state: Jobs, node: int) -> None:
-    """It is active no more."""
+    """The node is no longer active."""
     maxmin.leave(net, node)
     _crowd(net, state, node, -1)
 
 
 @compiled
 def _account(net: Network, state: Jobs, node: int, now: float) -> None:
-    """What it has sent up to now, and what its links have carried."""
+    """Update the bits that it has sent, and the bits of its links."""
     if state.batch[0] > 0 and net.rate[node] == 0:
         return  # it has begun in this batch
     state.left[node] -= net.rate[node] * (now - state.since[node])
@@ -556,7 +556,7 @@ def _until(net: Network, state: Jobs, node: int, now: float) -> float:
 
 @compiled
 def _after(state: Jobs, node: int) -> float:
-    """What it has to send after this step of its force."""
+    """The bits that remain after this step of its weight function."""
     job, span = state.job[node], state.ends_at[node] - state.begins_at[node]
     if (
         state.step[node] < state.bounds.shape[1] - 1

@@ -1,6 +1,6 @@
-"""How a congestion control shares a link, as the flow-level twin has it: weights that go as F^p, and what chance adds.
+"""How a congestion control shares a link in the flow-level simulator: weights that go as F^p, with random variation.
 
-The numbers were fitted to runs of the real stack (experiments/twin/twin-fit.toml), not to those that the twin is judged by
+The numbers were fitted to runs of the real stack (experiments/twin/twin-fit.toml), not to those that judge the simulator
 (experiments/twin.toml; docs/explanation/flow-simulator.md).
 """
 
@@ -28,7 +28,7 @@ LEAST = 0.01  # weights stay above nothing
 
 @dataclass(frozen=True)
 class Sharing:
-    """Of a base: shares go as F^``exponent``; ``spread``: how much the logarithm of a flow's weight varies from loss cycle to loss cycle."""
+    """The sharing of a base: shares go as F^``exponent``; ``spread``: how much the logarithm of a flow's weight varies from loss cycle to loss cycle."""
 
     exponent: float
     spread: float
@@ -45,7 +45,7 @@ BASES: Mapping[str, Sharing] = {
 
 
 def base(control: CongestionControl) -> str:
-    """What a congestion control changes, or is."""
+    """The properties of a congestion control that affect sharing."""
     return control.base or control.name
 
 

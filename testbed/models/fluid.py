@@ -24,7 +24,7 @@ MLTCP_ACTIVE_FROM = (
 
 @dataclass(frozen=True)
 class Flows:
-    """What the jobs did, in seconds: arrays of [replica, iteration, job]."""
+    """The times of the jobs, in seconds: arrays of [replica, iteration, job]."""
 
     start_s: np.ndarray
     comm_start_s: np.ndarray
@@ -43,7 +43,7 @@ class Flows:
         return np.where(outside.shape[1] - first >= interleaved_needs(outside.shape[1]), first, np.inf)
 
     def start_difference_s(self, period_s: float) -> np.ndarray:
-        """Of two jobs, as `testbed.core.runs.metrics.start_difference`: [replica, iteration]."""
+        """The start difference of two jobs, as `testbed.core.runs.metrics.start_difference`: [replica, iteration]."""
         apart = self.comm_start_s[:, :, 1] - self.comm_start_s[:, :, 0]
         return np.asarray(np.abs(apart - period_s * np.round(apart / period_s)))
 

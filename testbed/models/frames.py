@@ -1,4 +1,4 @@
-"""What of a frame is payload: headers, once."""
+"""The payload share of a frame: headers, defined once."""
 
 from __future__ import annotations
 

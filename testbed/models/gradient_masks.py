@@ -1,7 +1,7 @@
 """Packets that a gradient is to do without: a share of every worker's, drawn from those that may go, in every round anew.
 
 What MLT (NSDI 2024, section 3, and its tables of bounds) rests on: what is lost matters more than how much. A packet's importance is the
-mean magnitude of its numbers; holes are zeros, as published.
+mean magnitude of its numbers; missing ranges are zeros, as published.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def _cubic_alone(loss: float, rtt_s: float) -> float:
 
 
 def bbr_share(loss: float) -> float:
-    """What BBR delivers of a link: its rate follows deliveries, not losses (Cardwell et al., ACM Queue 2016; below its cliff at 20 %)."""
+    """The share of a link that BBR delivers: its rate follows deliveries, not losses (Cardwell et al., ACM Queue 2016; below its cliff at 20 %)."""
     return 1 - loss
 
 

@@ -29,18 +29,18 @@ Mean = Callable[
 
 @cache
 def task(name: str = "perceptron") -> Task:
-    """What the model of that name learns."""
+    """The data that the model of that name learns."""
     found: Task = find(name).task()
     return found
 
 
 def title(name: str) -> str:
-    """What the model of that name is, in a few words."""
+    """A description of the model of that name, in a few words."""
     return str(find(name).TITLE)
 
 
 def fill(trains: str) -> Fill:
-    """What becomes of holes where a job trains this, as typed."""
+    """The treatment of missing ranges where a job trains this, as typed."""
     return parse(trains).options.fill
 
 

@@ -114,7 +114,7 @@ def share(capacity: npt.ArrayLike, flows: list[list[int]], weights: npt.ArrayLik
 
 @compiled
 def enter(net: Network, flow: int) -> None:
-    """It is active from now on, at no rate as yet."""
+    """The flow is active from now on, with rate 0 at first."""
     net.active[flow] = True
     net.rate[flow] = 0.0
     net.level[flow] = 0.0
@@ -167,7 +167,7 @@ def choose_held_back(net: Network, link: int) -> None:
 
 @compiled
 def solve(net: Network) -> None:
-    """What flows get that a change concerns: ``fresh`` of the chosen. Each is to be settled (`settle`), then forgotten (`forget`)."""
+    """The rates of the flows that a change affects: ``fresh`` of the chosen. Each is to be settled (`settle`), then forgotten (`forget`)."""
     while True:
         before = net.counts[0]
         _fill(net)
@@ -335,7 +335,7 @@ def _rise(net: Network, rising: int) -> None:
 
 @compiled
 def _add_up(net: Network, link: int) -> None:
-    """What the flows on a link that are not frozen want, anew, and how many they are."""
+    """The demand of the flows on a link that are not frozen, computed anew, and their number."""
     wants, count = 0.0, 0
     place = net.head[link]
     while place != NOWHERE:

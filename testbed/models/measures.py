@@ -1,4 +1,4 @@
-"""What became of a schedule in numbers: of its jobs, and of its GPUs."""
+"""The measures of a schedule: of its jobs, and of its GPUs."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _fair_s(ran: Sequence[Ran], alone: npt.NDArray[np.float64], count: int) -> n
     ends = np.sort([job.end_s for job in ran])
 
     def job_seconds(until: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Of all jobs there were up to a time, how long each was there, summed."""
+        """The sum of the times in the system of all jobs up to a time."""
         been = [np.concatenate([[0.0], np.cumsum(times)]) for times in (arrivals, ends)]
         came, gone = (np.searchsorted(times, until, side="right") for times in (arrivals, ends))
         found: npt.NDArray[np.float64] = (came * until - been[0][came]) - (gone * until - been[1][gone])

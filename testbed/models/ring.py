@@ -1,6 +1,6 @@
 """Training whose gradients go around a ring and lose packets: the result of each rank, computed.
 
-Of the first half of a ring all-reduce (reduce-scatter) a hole takes the sum of all ranks before it; of the second (all-gather) it leaves
+In the first half of a ring all-reduce (reduce-scatter) a missing range loses the sum of all ranks before it; in the second (all-gather) it leaves
 the waiting rank, and all ranks after it, without the sum. Parameters there stay unchanged (as in MLT, NSDI 2024: a missing gradient is 0), so
 replicas diverge, until one rank sends its own to the others, reliably.
 """
@@ -27,7 +27,7 @@ Arrives = Callable[[int, int, int, int], Here]
 
 @dataclass(frozen=True)
 class Trained:
-    """Of a training by replicas: rank 0's accuracy by looks (0 to 1), and max‖θi − θj‖ ÷ ‖θ0‖ after every round."""
+    """The result of a training by replicas: rank 0's accuracy by looks (0 to 1), and max‖θi − θj‖ ÷ ‖θ0‖ after every round."""
 
     accuracy: npt.NDArray[np.float64]
     replica_divergence: npt.NDArray[np.float64]

@@ -48,7 +48,7 @@ def metrics(run: Run, alone: pd.Series[float] | None = None) -> Metrics | None:
 
 
 def ran(run: Run) -> tuple[Ran, ...]:
-    """What became of each job, in the order of the plan; raises `LoadError` if they hold no GPUs.
+    """The outcome of each job, in the order of the plan; raises `LoadError` if they hold no GPUs.
 
     One that failed or left came on as in its iterations that ended, in the mean, to the last.
     """
@@ -98,6 +98,6 @@ def life(job: JobPlan) -> Life:
 
 
 def gpus(job: JobPlan) -> tuple[Gpu, ...]:
-    """Those that it holds, by rank."""
+    """The GPUs that it holds, by rank."""
     named = (text.rpartition(":") for text in life(job).gpus)
     return tuple(Gpu(host, int(slot)) for host, _, slot in named)

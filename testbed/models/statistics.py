@@ -88,7 +88,7 @@ def ends(values: Sequence[float]) -> Interval:
 
 
 def geometric_mean(values: Iterable[float]) -> float:
-    """Of ratios: what a ratio and its inverse agree on."""
+    """The geometric mean of ratios: it is the same for a ratio and its inverse."""
     return float(np.exp(np.mean(np.log(list(values)))))
 
 

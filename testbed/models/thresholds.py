@@ -19,14 +19,14 @@ SMALL, LARGE = 0.20, 0.004
 
 @dataclass(frozen=True)
 class Threshold:
-    """Of one band, in packets."""
+    """The threshold of one band, in packets."""
 
     droppable: float  # so long, and what may be dropped is
     everything: float  # so long, and all is
 
 
 def lost(load: float, room: float) -> float:
-    """Of an M/M/1/m queue: the share of its packets that find it full (``room`` packets, a real number)."""
+    """The blocking probability of an M/M/1/m queue: the share of its packets that find it full (``room`` packets, a real number)."""
     if abs(load - 1) < 1e-9:
         return 1 / (room + 1)
     return float(load**room * (1 - load) / (1 - load ** (room + 1)))
@@ -38,7 +38,7 @@ def costs(bands: int) -> list[float]:
 
 
 def rounds(found: list[Threshold], load: float, small: float) -> float:
-    """What all losses cost together; ``small``: the share of packets that may be dropped."""
+    """The cost of all losses together; ``small``: the share of packets that may be dropped."""
     return sum(
         cost * (lost(load, small * one.droppable) / SMALL + lost(load, one.everything - small * one.droppable) / LARGE)
         for cost, one in zip(costs(len(found)), found, strict=True)
@@ -46,7 +46,7 @@ def rounds(found: list[Threshold], load: float, small: float) -> float:
 
 
 def solve(bands: int, packets: int, load: float = 1.0, small: float = 0.5) -> list[Threshold]:
-    """Of each band, the highest first: so that a port of ``packets`` costs the fewest rounds.
+    """The threshold of each band, the highest first: so that a port of ``packets`` costs the fewest rounds.
 
     Raises `ValueError` where each band has room for less than two packets.
     """

@@ -39,7 +39,7 @@ class Reason(NamedTuple):
 
 @dataclass(frozen=True)
 class Bound:
-    """What was compared: values from ``low`` to ``high``."""
+    """A compared quantity: values from ``low`` to ``high``."""
 
     name: str
     low: float
@@ -84,7 +84,7 @@ def check(plan: Plan) -> tuple[Reason, ...]:
 
 
 def measures(plan: Plan) -> dict[str, float]:
-    """What `BOUNDS` bound, by name; what a plan has not got is left out."""
+    """The quantities that `BOUNDS` bound, by name; absent ones of a plan are left out."""
     found = {
         "jobs": float(len(plan.jobs)),
         "workers": float(max(len(job.hosts) for job in plan.jobs)),
@@ -121,7 +121,7 @@ def shared_links(plan: Plan) -> list[SharedLink]:
 
 
 class OnLink(NamedTuple):
-    """What a job has on a link in an iteration."""
+    """The demand of a job on a link in an iteration."""
 
     flows: float
     paths: int
@@ -173,7 +173,7 @@ def _on_links(topo: Topo, plan: Plan, job: JobPlan) -> dict[str, OnLink]:
 
 
 def _setting(plan: Plan, job: JobPlan) -> str:
-    """What of a run none of those had that were compared; empty: nothing."""
+    """The properties of a run that no compared run had; empty: none."""
     constants = catalogue.effective(job.cc)
     unlike = {
         "several process groups, since the kernel's MLTCP may take their exchanges for iterations of their own": job.groups,

@@ -1,4 +1,4 @@
-"""What topologies are made of, and how one is found by its name."""
+"""The elements of topologies, and the look-up of one by its name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def names() -> list[str]:
 
 
 def find(name: str) -> Callable[..., Topo]:
-    """What makes the `Topo` called ``name``: its class, or the only one of the file (``./mine.py``) or the installed module ``name``.
+    """The factory of the `Topo` called ``name``: its class, or the only one of the file (``./mine.py``) or the installed module ``name``.
 
     A Mininet script, and a plain `Topo` of a file, become a `mininet_script.MininetTopo`.
 

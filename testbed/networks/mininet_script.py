@@ -215,7 +215,7 @@ def _targets(node: ast.stmt) -> list[ast.expr]:
 
 
 def find(path: Path) -> Callable[..., Topo]:
-    """What makes the network of a script: without arguments the one that the script itself makes, else its only `Topo` class.
+    """The factory of a script's network: without arguments the one that the script itself makes, else its only `Topo` class.
 
     The script is executed up to the point where it builds its network. Raises `ScriptError`.
     """

@@ -242,7 +242,7 @@ def _hops_to(targets: Iterable[str], neighbours: Neighbours, among: Collection[s
 
 @lru_cache(maxsize=16)
 def _between(topo: Topo) -> frozenset[str]:
-    """What a path can lead through: nodes of more than one link."""
+    """The nodes that a path can lead through: those of more than one link."""
     return frozenset(node for node, near in _neighbours(topo).items() if len(near) > 1)
 
 

@@ -32,7 +32,7 @@ def paths(topo: RoutedTopo) -> int:
 
 
 def address(topo: RoutedTopo, host: str, path: int) -> str:
-    """Of ``host``, by ``path`` (from 0 on)."""
+    """The address of ``host``, by ``path`` (from 0 on)."""
     return str(IPv4Address(_FIRST + path * _APART + 1 + _hosts(topo).index(host)))
 
 
@@ -84,7 +84,7 @@ class Turns:
 
 
 def turns(topo: RoutedTopo) -> dict[str, Turns]:
-    """Of each router that has a choice; raises `ValueError` where it is not among a power of two."""
+    """The choices of each router; raises `ValueError` where their number is not a power of two."""
     levels, near, found = _levels(topo), _neighbours(topo), {}
     bits, bit = {}, 0
     for level, width in sorted(_choices(topo).items()):
@@ -120,7 +120,7 @@ def _vias(
 
 
 def _levels(topo: RoutedTopo) -> dict[str, int]:
-    """Of each router how many links it is from the nearest host."""
+    """The distance of each router from the nearest host, in links."""
     near = _neighbours(topo)
     levels = dict.fromkeys(_hosts(topo), 0)
     queue = list(levels)

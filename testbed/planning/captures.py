@@ -30,7 +30,7 @@ ITERATIONS = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?", re.ASCII)
 
 
 def captured(spec: Spec, topo: Topo, plan: Plan) -> Capture | None:
-    """What ``spec`` wants captured of ``plan``. Raises `RequestError`."""
+    """The captures that ``spec`` requests of ``plan``. Raises `RequestError`."""
     if not spec.capture:
         if spec.capture_iterations is not None:
             raise RequestError("capture_iterations: nothing is captured. Add --capture s1-s2, or leave it out.")

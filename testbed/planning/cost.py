@@ -1,4 +1,4 @@
-"""What a run costs: packets, messages, processes and seconds of its clock, and the wall time that follows.
+"""The cost of a run: packets, messages, processes and seconds of its clock, and the wall time that follows.
 
 The constants are processor times on one core of a small virtual machine at rest (`benchmarks/estimates.py` compares them with
 runs). What another machine takes longer is one factor, learned from its runs (`testbed.backends.pace`).
@@ -36,7 +36,7 @@ CROWDED = 1.2  # by which iterations of several jobs are longer than the ideal o
 
 @dataclass(frozen=True)
 class Cost:
-    """What a run consists of."""
+    """The elements of a run that take time."""
 
     clock_s: float  # of the run's own clock
     workers: int
@@ -49,7 +49,7 @@ class Cost:
 
 
 def cost(plan: Plan) -> Cost:
-    """What ``plan`` consists of."""
+    """The elements of ``plan`` that take time."""
     clock_s = plan.expected_s * (CROWDED if len(plan.jobs) > 1 else 1.0)
     hops = mixed_hops = datagrams = messages = events = 0.0
     connections = 0
@@ -89,7 +89,7 @@ def usual_s(plan: Plan, backend: str) -> float:
 
 
 def _iterations(plan: Plan, job: JobPlan) -> float:
-    """Those that a job runs: it goes on until every job has its own, or leaves."""
+    """The iterations that a job runs: it goes on until every job has done its own, or leaves."""
     if job.life is not None or not job.ideal_s:
         return job.iterations
     stays_s = plan.expected_s - job.offset_ns / 1e9

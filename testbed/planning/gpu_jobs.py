@@ -27,7 +27,7 @@ from testbed.traces.trace import Operation, Trace
 
 @dataclass(frozen=True)
 class Given:
-    """What a job got: a host for each of its servers, in the order of its ring, or for each of its ranks."""
+    """The hosts of a job: one for each of its servers, in the order of its ring, or for each of its ranks."""
 
     hosts: tuple[str, ...]
     life: Life | None = None  # None: it runs from the start

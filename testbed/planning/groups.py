@@ -134,7 +134,7 @@ class Grouped:
         return made or ((NOTHING,) if self.given is not None else ())
 
     def operations(self, intra_bps: float) -> tuple[Numeric, ...]:
-        """Those of all ranks: of ranks that do the same once, one role after the other."""
+        """The operations of all ranks: ranks that do the same appear once, one role after the other."""
         matched = self.trace.matched
         numbers = {
             (rank, op.id): number

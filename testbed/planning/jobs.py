@@ -483,7 +483,7 @@ def _numeric(op: Operation, collective: str | None) -> Numeric:
 
 
 def _network_alone(asked: Asked, hosts: tuple[str, ...], network: Network) -> Way:
-    """What the network is to a job alone: what its flows cross, or its hosts, where these decide whether flows meet."""
+    """The network of a job in isolation: what its flows cross, or its hosts, where these decide whether flows meet."""
     crossed = tuple(
         tuple((network.bottlenecks.get(f"{a}-{b}"), network.wires.get(f"{a}-{b}")) for a, b in stage)
         for source, target in asked.flows

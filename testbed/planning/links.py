@@ -31,7 +31,7 @@ _SHAPED, _PLAIN = ("rate", "rate_trace", "buffer", "ecn", "queue"), ("delay", "j
 
 @dataclass(frozen=True)
 class Network:
-    """What all runs of an experiment have in common but their jobs."""
+    """The network settings that all runs of an experiment share."""
 
     topo: RoutedTopo
     topology_args: tuple[int, ...]
@@ -158,7 +158,7 @@ def _holds_both_ways(spec: Spec, here: str, there: str) -> bool:
 
 
 def sender(spec: Spec) -> Sender:
-    """What a host is at which packets leave for the network; raises `UnitError`."""
+    """The interface of a host towards the network: its rate and queue; raises `UnitError`."""
     rate_bps = int(spec.rate)
     nic_bps = spec.nic.or_none(rate_bps)
     waiting = spec.host_queue.bytes(nic_bps or rate_bps, spec.mtu)
@@ -184,7 +184,7 @@ def nics(sender: Sender, topo: Topo, bottlenecks: dict[str, Link]) -> tuple[str,
 
 
 def events(spec: Spec, topo: Topo, bottlenecks: dict[str, Link]) -> tuple[LinkEvent, ...]:
-    """What happens to links, in order; raises `RequestError`."""
+    """The events of links, in order; raises `RequestError`."""
     found: list[LinkEvent] = []
     for number, wanted in enumerate(spec.event):
         where = f"event.{number}"

@@ -91,7 +91,7 @@ def differences(there: Asked, asked: Asked) -> list[tuple[str, Any, Any]]:
 
 
 def asked(spec: Spec, backend: str) -> Asked:
-    """What was asked for, run on ``backend``."""
+    """The requested experiment, run on ``backend``."""
     usual = Spec()
     fields: dict[str, Any] = {"on": backend}
     files: dict[str, str] = {}
@@ -148,7 +148,7 @@ def _with(name: str, words: list[str], *, default: bool) -> str:
 
 
 def _in_folder(field: str, text: str | None) -> tuple[str, str | None]:
-    """What names of folders call a field, and its value."""
+    """The name of a field in names of folders, and its value."""
     ((name, value),) = to_folder_form(Spec, {field: text}).items()
     return name, value
 

@@ -54,7 +54,7 @@ class Scenario:
 
     @cached_property
     def asked(self) -> Asked:
-        """What was asked for, but its name and seeds."""
+        """The requested experiment, without its name and seeds."""
         return names.asked(self.spec, self.spec.on)
 
 
@@ -129,7 +129,7 @@ def _isolated(spec: Spec, plan: Plan, ways: list[Way], there: list[Isolated]) ->
 
 
 def isolated_runs(scenario: Scenario, plans: Sequence[Plan]) -> list[Isolated]:
-    """Those among an experiment's ``plans``, each with what the network is to its job."""
+    """The isolated runs among an experiment's ``plans``, each with the network of its job."""
     ways: dict[tuple[int, str | None], list[Way]] = {(one.seed, one.scheduler): one.ways for one in scenario.placed}
     return [Isolated(one, ways[one.seed, one.scheduler][one.alone]) for one in plans if one.alone is not None]
 
@@ -313,7 +313,7 @@ def _check_windows(system: System, placed: Placed, sharing: flow.Sharing) -> Non
 
 
 def _check_trainings(system: System, placed: Placed) -> None:
-    """Raises `RequestError` where a job that trains has no use for what its transport leaves in holes, or carries whole."""
+    """Raises `RequestError` where a job that trains cannot use its transport's option for missing or complete data."""
     for job, asked in zip(placed.jobs, placed.asked, strict=True):
         if not asked.job.train:
             continue

@@ -17,7 +17,7 @@ ROUNDED = 1e-9  # by which two ways to compute one time differ
 
 @dataclass(frozen=True)
 class Profile:
-    """What iterations took that a job ran alone: mean and standard deviation in s."""
+    """The iteration time of a job in isolation: mean and standard deviation in s."""
 
     iteration_s: float
     spread_s: float

@@ -25,7 +25,7 @@ Row = dict[str, str | int | float]  # of `testbed.core.runs.schedules.TABLE`, by
 
 @dataclass(frozen=True)
 class Carried:
-    """What a scheduler came to."""
+    """The result of a scheduler."""
 
     metrics: Metrics
     trials: int

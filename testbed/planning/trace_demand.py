@@ -23,7 +23,7 @@ MOST_BY_ROUNDS = 512  # GPUs of a collective with a non-default algorithm: its b
 
 @dataclass(frozen=True)
 class Demand:
-    """Of a job that replays a trace."""
+    """The demand of a job that replays a trace."""
 
     gpus: int
     gradient_bytes: int

@@ -75,7 +75,7 @@ class Format(Protocol):
 
 
 class Module(Protocol):
-    """What a file of this folder has."""
+    """The interface of a file in this folder."""
 
     @property
     def TITLE(self) -> str: ...
@@ -118,7 +118,7 @@ def find(name: str) -> Module:
 
 
 def parameters(text: str, buffer: Buffer) -> dict[str, int]:
-    """What the queue of ``text`` (``fq_codel:target=5ms``) is made with; raises `RequestError`."""
+    """The arguments of the queue of ``text`` (``fq_codel:target=5ms``); raises `RequestError`."""
     module = find(system_text.name_of(text))
     chosen = options.parse(module.Options, text)
     try:

@@ -61,7 +61,7 @@ def means(found: pd.DataFrame) -> pd.DataFrame:
 
 
 def differences(before: Experiment, after: Experiment) -> list[str]:
-    """In what the plans of two experiments differ; empty if they are the same.
+    """The differences between the plans of two experiments; empty if they are the same.
 
     Taken from runs of the same congestion control and seed; without any, when jobs start is left out.
     """

@@ -188,7 +188,7 @@ def _made_by(runs: Sequence[Run]) -> dict[str, dict[str, int]]:
 
 
 def commands(section: Section, results: str) -> list[str]:
-    """What makes its runs again: as they were made (where, what was set), for this figure alone, into ``results``.
+    """The command that makes its runs again: as they were made (backend, settings), for this figure alone, into ``results``.
 
     A run whose command cannot be offered, and names no custom program or file, is made by its experiment's file.
     """

@@ -90,7 +90,7 @@ class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def bound(self) -> str:
-        """What the number has to be, as text."""
+        """The expected number, as text."""
         if self.claimed is not None:
             return f"{self.claimed:g}"
         if self.measure.average == "every":
@@ -110,7 +110,7 @@ class Sentence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Threat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a reader may object to, of which kind it is (a heading), and what was done about it."""
+    """A possible objection to claims, its kind (a heading), and the answer to it."""
 
     about: str
     says: str

@@ -1,4 +1,4 @@
-"""What two jobs that send as fast as they can get of a link that they share."""
+"""The shares of a link of two jobs that send as fast as they can."""
 
 from __future__ import annotations
 

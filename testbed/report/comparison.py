@@ -138,7 +138,7 @@ def table(found: Comparison, a: str, b: str) -> Sheet:
 
 
 def reading(found: Comparison) -> str:
-    """What to make of it, in one line."""
+    """The conclusion, in one line."""
     judged = [one for row in found.rows for one in row.ratios.values() if one.interval is not None]
     if not judged:
         return "Too few seeds for intervals (three at the least): a difference cannot be told from chance."

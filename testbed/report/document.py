@@ -148,7 +148,7 @@ def _small(image: Path) -> bytes:
 
 
 def _provenance(shown: Sequence[Chapter], results: Path) -> list[tuple[str, list[str]]]:
-    """What made the runs: each distinct answer, and of how many runs it is true if there are several."""
+    """How the runs were made: each distinct answer, and the number of its runs if there are several."""
     counts: dict[str, Counter[str]] = {}
     for chapter in shown:
         for question, answers in chapter.made.items():

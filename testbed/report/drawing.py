@@ -1,4 +1,4 @@
-"""What several figures draw alike: seeds and their mean, colours of congestion controls, captions."""
+"""Shared elements of figures: seeds and their mean, colours of congestion controls, captions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def colour(*, treatment: bool) -> str:
     return MLTCP if treatment else BASE
 
 
-rate, size, count = rate_text, size_text, text_of.count  # as everywhere else
+rate, size, count = rate_text, size_text, text_of.count  # as in all figures
 
 
 def seeds(
@@ -111,7 +111,7 @@ def setting(*runs: Run) -> str:
 
 
 def backend(run: Run) -> str:
-    """What a run ran on: ``uml, Linux 6.12.117``; a model has no kernel."""
+    """The backend of a run: ``uml, Linux 6.12.117``; a model has no kernel."""
     if is_model(run):
         return f"{run.manifest.backend}, a model without packets"
     return f"{run.manifest.backend}, {run.manifest.kernel.split(' #')[0]}"
@@ -146,7 +146,7 @@ def queue(run: Run) -> str:
 
 
 def wires(run: Run) -> str:
-    """What wires do to packets, after a comma: the most of any; empty where they do nothing."""
+    """The effect of wires on packets, after a comma: the largest of any; empty if there is none."""
     every = list(run.plan.wires.values())
     delay_ns, loss = (max((getattr(wire, name) for wire in every), default=0) for name in ("delay_ns", "loss"))
     return (f", delay {Duration(delay_ns)}" if delay_ns else "") + (

@@ -27,7 +27,7 @@ Tables = Mapping[str, pd.DataFrame]  # a figure's CSV files by name
 
 
 class Figure(Protocol):
-    """What a module of this package has."""
+    """The interface of a module of this package."""
 
     ID: str
     TITLE: str

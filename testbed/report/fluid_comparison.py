@@ -1,4 +1,4 @@
-"""The fluid twin of measured runs: the same jobs, the same starts, the same F, from their plans."""
+"""The fluid model of measured runs: the same jobs, the same starts, the same F, from their plans."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class Graded:
 
     @property
     def criterion(self) -> str:
-        """By what it was judged, in words."""
+        """The measure of its verdict, in words."""
         needed = (f"; {self.claim.needs} {_repeats(self.claim)} or more" if self.claim.needs else "") + (
             f", {self.claim.iterations:,} iterations or more" if self.claim.iterations else ""
         )

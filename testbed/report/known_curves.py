@@ -148,7 +148,7 @@ def _block_s(run: Run) -> float:
 
 
 def _blocks_s(run: Run) -> npt.NDArray[np.float64]:
-    """What each block took: from the first sender's start until its receiver, rank 0, has all of it."""
+    """The time of each block: from the first sender's start until its receiver, rank 0, has all of it."""
     receives = run.iterations["worker"] == 0
     ended = run.iterations[receives].groupby("iteration")["end_s"].max()
     begun = run.iterations[~receives].groupby("iteration")["comm_start_s"].min()

@@ -57,7 +57,7 @@ def settled_times(experiment: Experiment, run: Run) -> pd.DataFrame:
 
 
 def second_halves(run: Run) -> list[np.ndarray]:
-    """Of each job the second half of its iterations ÷ ideal: a steady state that is fixed before the run."""
+    """The second half of each job's iterations ÷ ideal: a steady state that is fixed before the run."""
     ideals = measured.ideals_s(run)
     times = [run.times[job].dropna().to_numpy() / ideals[job] for job in range(len(ideals))]
     return [np.asarray(one[len(one) // 2 :]) for one in times]
@@ -130,7 +130,7 @@ def duty(run: Run, job: int) -> float:
 
 
 def load(run: Run) -> float:
-    """What all jobs need of one link that they share, if each took its ideal iteration time."""
+    """The offered load of all jobs on one shared link, if each took its ideal iteration time."""
     return sum(duty(run, job.job) if job.ideal_s else nan for job in run.jobs)
 
 

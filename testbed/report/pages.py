@@ -26,7 +26,7 @@ class Row:
 
     @property
     def command(self) -> str:
-        """What makes the runs and the report of this figure."""
+        """The commands that make the runs and the report of this figure."""
         return f"make reproduce FIGURE={self.chapter.id}"
 
     @property

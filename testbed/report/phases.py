@@ -138,7 +138,7 @@ def speed_ups(rows: pd.DataFrame, base: str, other: str) -> list[float]:
 
 
 def best(rows: pd.DataFrame, systems: Sequence[str]) -> str:
-    """Of some systems the one with the shortest iterations; empty if there are none."""
+    """The system with the shortest iterations; empty if there are none."""
     means = rows[rows["system"].isin(systems)].groupby("system")["iteration_s"].mean()
     return "" if means.empty else str(means.idxmin())
 

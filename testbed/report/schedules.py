@@ -30,7 +30,7 @@ USUAL_SERVERS = 20
 
 
 def require_schedules(study: Study) -> Schedules:
-    """What was computed; raises `LoadError`."""
+    """The computed schedules; raises `LoadError`."""
     if study.schedules is None:
         raise LoadError(f"{study.id}: there are no schedules; sweep experiments/{study.id}.toml")
     return study.schedules
@@ -53,7 +53,7 @@ def control(computed: Schedules) -> str | None:
 
 
 def settings(computed: Schedules) -> list[Setting]:
-    """Those that claims are judged in: all but the control."""
+    """The settings that claims are judged in: all but the control."""
     return [one for one in computed.made.asked.setting if not one.unlimited]
 
 
@@ -89,7 +89,7 @@ def published_in(computed: Schedules) -> str | None:
 
 
 def caption(figure: Any, computed: Schedules, but: str = "") -> None:
-    """What the figure is of, in small print; ``but``: where equation 8 has another constant."""
+    """The subject of the figure, in small print; ``but``: where equation 8 has another constant."""
     seeds = computed.table["seed"].nunique()
     drawing.caption(
         figure,

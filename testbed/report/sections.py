@@ -28,7 +28,7 @@ class Section:
 
     @property
     def wall_s(self) -> float:
-        """What they took on the wall's clock, one after the other."""
+        """The sum of their wall-clock times."""
         return sum(run.manifest.wall_s for run in self.every_run)
 
 

@@ -14,7 +14,7 @@ KINDS = {
 
 
 def describe_stalls(runs: Iterable[Path]) -> str:
-    """What the runs of a figure have recorded, summed; older ones have not."""
+    """The stalls that the runs of a figure have recorded, summed; older runs have no record."""
     manifests = [load_run(path).manifest for path in runs]
     recorded = [manifest.measured.tcp for manifest in manifests if manifest.measured.tcp is not None]
     if not recorded:

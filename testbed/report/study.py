@@ -74,7 +74,7 @@ def experiments(results: Path) -> dict[str, Path]:
 
 
 def load_study(results: Path, id: str, *, several_backends: bool = False, experiments_of: str | None = None) -> Study:
-    """What ``results`` holds for figure ``id``. Never raises: what cannot be used is a problem, and the rest is there.
+    """The results for figure ``id`` in ``results``. Never raises: unusable runs are listed as problems, and the rest is returned.
 
     ``experiments_of``: the ids of its experiments as a pattern (``predict-*``), where they are not the figure's own.
     Runs of different programs are a problem (reported, and shown all the same), those of different backends too
@@ -107,7 +107,7 @@ def figure_id(name: str) -> str:
 def load_folder(folder: Path, *, uncompared: bool = True) -> tuple[Experiment | None, list[str]]:
     """One experiment's folder, and what of it cannot be used; None: nothing of it can.
 
-    ``uncompared``: runs of the twin, too, that are unlike those in which it was compared with the kernel (I23).
+    ``uncompared``: also runs of the flow-level simulator outside the range in which it was compared with the kernel (I23).
     """
     problems: list[str] = []
     runs = [run for path in sorted(folder.glob("*/[0-9]*/"), key=by_number) if (run := _usable(path, problems))]

@@ -106,7 +106,7 @@ def note(image: Path) -> str:
 
 
 def description(image: Path) -> str:
-    """What a PNG that `save` wrote shows, in words."""
+    """The description in a PNG that `save` wrote."""
     return _about(image).get("Description", "")
 
 

@@ -21,7 +21,7 @@ SETTLED = 5  # rounds that are no example of the others: OptiReduce measures
 NEAR = 0.9
 LOOKS = 3  # at the accuracy, taken together
 Spans = tuple[tuple[int, int], ...]
-Rounds = tuple[tuple[Spans, ...], ...]  # of each its workers' holes
+Rounds = tuple[tuple[Spans, ...], ...]  # of each its workers' missing ranges
 
 
 def accuracy(curve: np.ndarray) -> np.ndarray:
@@ -41,13 +41,13 @@ def reached(curve: np.ndarray, limit: float) -> float:
 
 
 def nothing(workers: int) -> Rounds:
-    """No holes, round after round."""
+    """No missing ranges, round after round."""
     return (((),) * workers,)
 
 
 @cache
 def curve(holes: Rounds, seed: int, mean: Callable[[], learning.Mean] | None = None) -> np.ndarray:
-    """The accuracy by looks of a training whose rounds have these holes, again and again; the same is computed once."""
+    """The accuracy by looks of a training with these missing ranges, repeated cyclically; equal arguments are computed once."""
     again = [holes[number % len(holes)] for number in range(ROUNDS)]
     return learning.train(learning.task(), again, seed=seed, mean=mean and mean())
 
@@ -106,18 +106,18 @@ def _missing(run: Run, rounds: pd.Series[int]) -> pd.Series[float]:
 
 
 def model(run: Run) -> str:
-    """What its job learns, without options; empty: nothing."""
+    """The model that its job learns, without options; empty: none."""
     return system_text.name_of(run.jobs[0].trains or "")
 
 
 def described(run: Run) -> str:
-    """That in a caption, with its size."""
+    """The model's name in a caption, with its size."""
     name = learning.title(model(run))
     return f"{name[0].upper()}{name[1:]}, {learning.task(model(run)).parameters:,} numbers"
 
 
 def fill(run: Run) -> str:
-    """What becomes of holes there, and whether gradients travel dispersed."""
+    """The treatment of missing ranges there, and whether gradients are Hadamard-transformed."""
     return learning.fill(run.jobs[0].trains or "") + dispersed(run)
 
 
@@ -137,7 +137,7 @@ def follows(run: Run) -> bool:
 
 
 def spans(text: object) -> Spans:
-    """Offset and length of each hole, as ``messages.csv`` has them."""
+    """Offset and length of each missing range, as in ``messages.csv``."""
     if not isinstance(text, str) or not text:
         return ()
     return tuple((int(at), int(size)) for at, _, size in (each.partition("+") for each in text.split(" ")))

@@ -1,4 +1,4 @@
-"""What a job scheduler is given, and what its module defines."""
+"""The input of a job scheduler, and the interface of its module."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Cluster:
 
 
 class Module(Protocol):
-    """What a file of this folder has."""
+    """The interface of a file in this folder."""
 
     @property
     def Options(self) -> type[Any]: ...

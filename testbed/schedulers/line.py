@@ -64,7 +64,7 @@ class Line:
         return position
 
     def remove(self, number: int) -> int:
-        """It waits no longer; its position in its group."""
+        """Remove it from the line; returns its position in its group."""
         rank, group = self._rank[number], self.groups[self._requests[number].gpus]
         position = group.position(rank)
         group.waits[position] = False

@@ -1,4 +1,4 @@
-"""What schedulers share that make whole schedules and keep the best: a trial, and the search over trials.
+"""Shared parts of schedulers that make complete schedules and keep the best: a trial, and the search over trials.
 
 A trial takes jobs in an order, and gives each its GPUs by a rule (`Pick`) as soon as enough are free whose accumulated work,
 with this job's, stays within θ (the U of SJF-BCO's report). While the first in line gets none, the others wait, too, unless
@@ -79,7 +79,7 @@ class Orders:
 
 @dataclass(frozen=True)
 class Offer:
-    """What a rule picks from."""
+    """The candidates of a rule."""
 
     number: int
     request: Request
@@ -113,7 +113,7 @@ class Instance:
         }
 
     def run(self, policy: Policy, law: Contended | None = None, until_s: float = math.inf) -> tuple[Ran, ...] | None:
-        """What comes of a policy."""
+        """The result of a policy."""
         law = law or self.law()
         beside = self._beside_held(policy) if self.held else policy
         return simulate(self.requests, self.servers, beside, law, slot_s=self.model.slot_s, until_s=until_s)

@@ -128,7 +128,7 @@ def _check_heard(fields: dict[str, Any], given: dict[str, Any], source: str) -> 
 
 
 def differences(spec: Spec, other: Spec) -> list[str]:
-    """What ``other`` has that ``spec`` has not, a line for each field."""
+    """The fields in which ``other`` differs from ``spec``, a line each."""
     before, after = (msgspec.to_builtins(one, enc_hook=str) for one in (spec, other))
     return [
         f"{name} = {after[name]!r}, not {before[name]!r}"

@@ -47,7 +47,7 @@ def parse(on: str) -> tuple[str, ...]:
 
 
 def parse_address(backend: str) -> Address:
-    """Of ``ssh:…``; raises `RequestError`."""
+    """The host of ``ssh:…``; raises `RequestError`."""
     match = _ADDRESS.fullmatch(backend)
     if match is None or not 0 < int(match["port"] or 22) < 65536:
         raise RequestError(f"{quoted(backend)} is no backend; there are {WORDS}")

@@ -41,7 +41,7 @@ class Declaration:
 
 
 def field(description: str, **attributes: Any) -> msgspec.Meta:
-    """Of a field, for its annotation; ``attributes``: those of `Declaration`."""
+    """A field's declaration for its annotation; ``attributes``: those of `Declaration`."""
     made = Declaration(description=description, **attributes)
     return msgspec.Meta(description=_with(description, made.if_unset), extra={"declaration": made})
 
@@ -77,7 +77,7 @@ class Field:
 
     @property
     def choices(self) -> tuple[Any, ...]:
-        """Of a field that takes one of some words."""
+        """The declaration of a field that takes one of some words."""
         return get_args(self.type) if get_origin(self.type) is Literal else ()
 
     @property
@@ -97,7 +97,7 @@ class Field:
 
     @property
     def metavar(self) -> str:
-        """What stands for its value; empty if help lists the values."""
+        """The placeholder for its value; empty if help lists the values."""
         if self.choices or self.declaration.metavar:
             return self.declaration.metavar
         if self.type is bool:

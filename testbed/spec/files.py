@@ -61,7 +61,7 @@ def _overlaid(fields: Fields, overlay: Fields) -> Fields:
 
 
 def _without(swept: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    """What is still swept if the fields ``given`` have one value each."""
+    """The fields that are still swept if the fields ``given`` have one value each."""
     left = {path: values for path, values in swept.items() if path_of(path) not in given}
     if isinstance(left.get("zip"), dict):
         left["zip"] = _without(left["zip"], given)

@@ -94,7 +94,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
 
     @property
     def program(self) -> tuple[str, ...] | None:
-        """What a job that is no replay runs on every worker."""
+        """The program that a job without a replay runs on every worker."""
         said = self.ddp if self.ddp is not None else self.cmd
         if said is None:
             return None
@@ -108,7 +108,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
 
     @property
     def label(self) -> str:
-        """What tables call it."""
+        """Its name in tables."""
         if self.program is not None:
             return f"ddp:{self.ddp}" if self.ddp is not None else f"cmd:{self.cmd}"
         return self.trace or "synthetic"

@@ -54,5 +54,5 @@ MODEL = Limits(
 
 
 def limits_for(backend: str) -> Limits:
-    """Those of a backend, as ``--on`` has it."""
+    """The limits of a backend, as ``--on`` names it."""
     return MODEL if backend_names.is_computed(backend) else LINUX

@@ -149,7 +149,7 @@ class HostQueue(Written):
             raise UnitError(f"{quoted(self)} is none of fq, pfifo_fast:20ms (a time or a size), none")
 
     def bytes(self, nic_bps: int, mtu: int) -> int | None:
-        """What waits before its interface at most; None: ``fq``."""
+        """The maximum queue before its interface; None: ``fq``."""
         if self.length is None:
             return None if self == "fq" else NEVER_FULL_BYTES
         return self.length.bytes(nic_bps, mtu)
@@ -175,7 +175,7 @@ class Marks(Written):
             raise UnitError(f"{quoted(self)} is no ECN threshold; {_MARKS}")
 
     def resolve(self, rate_bps: int, buffer_bytes: int, mtu: int) -> EcnThreshold | None:
-        """Of a link with this buffer; None: it drops. Raises `UnitError` if that does not hold them."""
+        """The marking threshold for a link with this buffer; None: a drop-tail link. Raises `UnitError` if the buffer cannot hold it."""
         if self == "off":
             return None
         if self.lowest is None or self.highest is None:

@@ -42,7 +42,7 @@ TRIALS = "{trials}"
 
 
 def apart(paths: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Of experiments' files those of schedules, and the others; a file that cannot be read is one of the others."""
+    """The files of schedules among experiments' files, and the others; an unreadable file is one of the others."""
     found: dict[bool, list[str]] = {True: [], False: []}
     for path in paths:
         found[_is_one(Path(path))].append(path)

@@ -1,4 +1,4 @@
-"""What is read of ``trace_view.json``, which PyTorch's profiler writes on Ascend: a list of events, perhaps with times in text.
+"""The reader of ``trace_view.json``, which PyTorch's profiler writes on Ascend: a list of events, perhaps with times in text.
 
 The track gives the kind of an event. The process "Ascend Hardware" has the kernels; "Communication" (of older versions "HCCL") has the collectives of
 each communicator in a thread "Group N Communication", with the elements of one rank. Flows of category ``async_npu`` go from the CPU's call to
@@ -44,7 +44,7 @@ _Track = tuple[str, str]
 
 @dataclass
 class _Tracks:
-    """What the processes and threads are called."""
+    """The names of the processes and threads."""
 
     processes: dict[str, str] = field(default_factory=dict)
     threads: dict[_Track, str] = field(default_factory=dict)

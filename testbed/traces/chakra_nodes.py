@@ -66,7 +66,7 @@ def is_trace(start: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ChakraNode:
-    """What matters of a node; a collective has a ``kind``, a node that takes no time is only a dependency."""
+    """The fields of a node; a collective has a ``kind``, a node that takes no time is only a dependency."""
 
     id: int
     name: str

@@ -41,7 +41,7 @@ class Bandwidth(Quantity):
 
 @dataclass(frozen=True)
 class Device:
-    """What limits a compute; None: the trace must not ask for it."""
+    """A device's limits for a compute; None: the trace must not ask for it."""
 
     name: str
     peak: float | None  # operations a second,

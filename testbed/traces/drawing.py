@@ -42,7 +42,7 @@ def demand(trace: Trace, workers: int, rate_bps: int) -> tuple[float, list[tuple
 
 @dataclass(frozen=True)
 class Lane:
-    """What follows each other in the timeline: name, start and end in seconds."""
+    """A row of the timeline: name, start and end in seconds."""
 
     label: str
     computing: bool

@@ -109,7 +109,7 @@ def _listed(ranks: Sequence[int], most: int = 8) -> str:
 
 
 def _by_connection(operations: Sequence[Operation]) -> dict[str, list[Operation]]:
-    """What is exchanged, by process group or neighbour; without a name where there is one."""
+    """The exchanged bytes, by process group or neighbour; without a name if there is only one."""
     found: dict[str, list[Operation]] = {}
     for op in operations:
         if not op.computes:
@@ -136,7 +136,7 @@ def group_sizes(trace: Trace, rank: int) -> dict[str | None, int]:
 
 
 def exchanged(operations: Sequence[Operation], sizes: dict[str | None, int]) -> str:
-    """What a rank sends and receives in exchanges, and how many of each kind there are."""
+    """The bytes that a rank sends and receives in exchanges, and the number of each kind."""
     each = [on_the_wire(op.kind, op.size, sizes.get(op.group, _SEVERAL)) for op in operations]
     sent, received = (Size(sum(column)) for column in zip(*each, strict=True))
     kinds = Counter(op.kind for op in operations)

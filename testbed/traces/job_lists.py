@@ -83,7 +83,7 @@ class JobList:
 
 
 class Format(Protocol):
-    """What a file of this folder has."""
+    """The interface of a file in this folder."""
 
     TITLE: str
 
@@ -93,7 +93,7 @@ class Format(Protocol):
 
 
 def formats() -> list[Format]:
-    """Those there are, by name."""
+    """The available formats, by name."""
     kind = registry.JOB_LIST
     return [cast(Format, registry.find(kind, name)) for name in (*registry.names(kind), *registry.installed(kind))]
 
@@ -134,7 +134,7 @@ def read(path: Path, rate_bps: int, seed: int, format: str | None = None, *, kee
 
 
 def _drawn(*, keep_duty: bool) -> str:
-    """What of a log's jobs is drawn, and which bytes they have."""
+    """The sampled properties of a log's jobs, and the origin of their bytes."""
     native: dict[Rate | None, list[str]] = {}
     for name in MODELS:
         native.setdefault(trace.load(name).native_rate, []).append(name)
@@ -152,7 +152,7 @@ def _at_rate(one: Request | Replayed, rate: Rate, *, keep_duty: bool) -> Request
 
 
 def _note(one: Replayed, rate: Rate, *, keep_duty: bool) -> str | None:
-    """What is assumed of the bytes of a trace that a table names."""
+    """The assumption on the bytes of a trace that a table names."""
     request, native = one.request, one.native_rate
     if native is None:
         return (

@@ -267,7 +267,7 @@ def _why_no_sizes(events: Events, chosen: list[Collective]) -> str:
 
 
 def _inventory(events: Events) -> str:
-    """What there is to do with communication anywhere in the file, and why it cannot be used."""
+    """The communication anywhere in the file, and why it cannot be used."""
     there = {
         "record_param_comms outside of its steps": listed(one.kind for one in events.collectives),
         "record_param_comms of no bytes": listed(events.empty),

@@ -1,4 +1,4 @@
-"""What is read of a PyTorch profiler (Kineto) trace, and which call launched which kernel.
+"""The reader of a PyTorch profiler (Kineto) trace, and which call launched which kernel.
 
 One pass over the file; only data on steps, collectives and kernels is kept.
 All times here are the trace's: microseconds.
@@ -66,7 +66,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What the CPU did around a launch: an annotation (``nccl:all_to_all``) or a nameless ``record_param_comms``."""
+    """The CPU's call around a launch: an annotation (``nccl:all_to_all``) or a nameless ``record_param_comms``."""
 
     name: str
     start: float
@@ -119,7 +119,7 @@ class Unused:
 
 @dataclass
 class Events(Unused):
-    """What matters of a trace; numbers by the hundred thousand are held as arrays."""
+    """The used parts of a trace; numbers by the hundred thousand are held as arrays."""
 
     profiler_steps: list[tuple[str, float, float]] = field(default_factory=list)
     optimizer_steps: list[tuple[str, float, float]] = field(default_factory=list)
@@ -317,7 +317,7 @@ _SPLITS = re.compile(r"\[\d{1,15}(?:, ?\d{1,15})*\]")
 
 
 def _splits(kind: Kind, given: object, size: int | None, workers: int) -> tuple[int, ...]:
-    """What an all-to-all sends to each rank, in bytes; empty if that is the same for all of them."""
+    """The bytes that an all-to-all sends to each rank; empty if they are the same for all."""
     if kind != "all_to_all" or not size or not isinstance(given, str) or not _SPLITS.fullmatch(given):
         return ()
     parts = [int(one) for one in given[1:-1].split(",")]

@@ -191,5 +191,5 @@ class Layout:
 
 
 def wrong(option: str, what: str) -> RequestError:
-    """What is wrong with an option."""
+    """The error of an option."""
     return RequestError(what, where=f"--{option}")

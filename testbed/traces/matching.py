@@ -43,7 +43,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Step:
-    """What happens once in an iteration: a compute of one rank, or an exchange of its members."""
+    """An event that happens once in an iteration: a compute of one rank, or an exchange of its members."""
 
     operations: tuple[Operation, ...]  # by rank
     ranks: tuple[int, ...]
@@ -139,7 +139,7 @@ def _check_after(role: Role) -> None:
 
 
 def _within(op: Operation) -> list[str]:
-    """What it waits for in its own iteration."""
+    """The events of its own iteration that it waits for."""
     return [name for name in op.after if not name.endswith(EARLIER)]
 
 
@@ -338,7 +338,7 @@ class _Matching:
 
     @staticmethod
     def _before(role: Role, numbers: Mapping[str, int], order: Mapping[str, str]) -> Iterator[tuple[int, list[int]]]:
-        """What operations of a rank wait for of the iteration before: those that they name, and the last one of their stream."""
+        """The operations of the iteration before that a rank's operations wait for: named ones, and the last one of their stream."""
         for op in role.operations:
             if named := [numbers[name.removesuffix(EARLIER)] for name in op.after if name.endswith(EARLIER)]:
                 yield numbers[op.id], named
@@ -387,7 +387,7 @@ def _differs(first: Operation, op: Operation | None, number: int, rank: int) -> 
 
 
 def wrong(op: Operation, version: int) -> str | None:
-    """What is wrong with the fields of version 2 of one operation."""
+    """The error in the fields of version 2 of one operation."""
     if version == 1:
         used = [name for name in ("flops", "memory_bytes", "group", "splits", "peer") if getattr(op, name) is not None]
         used += ["tag"] * bool(op.tag) + [op.kind] * op.point_to_point

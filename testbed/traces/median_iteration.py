@@ -308,7 +308,7 @@ def _about_noise(alike: Sequence[Sequence[Step]], computing: Sequence[Sequence[f
 
 
 def _about_ranks(computing: Sequence[Sequence[float]]) -> list[str]:
-    """What one rank of several computes for all of them."""
+    """The assumption that all ranks compute for the median time, if their means differ."""
     means = [fmean(own) for own in computing]
     if len(means) < 2 or max(means) - min(means) <= _ALIKE * fmean(means):
         return []

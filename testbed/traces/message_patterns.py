@@ -115,7 +115,7 @@ class _Graph:
         return task.amount == 0 if task.computes else task.peer == task.rank
 
     def waits(self, number: int) -> set[int]:
-        """What a task names, and for a message to its own rank the sending of it."""
+        """The predecessors of a task; for a message to its own rank also the send."""
         task = self.tasks[number]
         if task.kind == Recv and task.peer == task.rank:
             return task.after | {self.partner[number]}
@@ -375,7 +375,7 @@ class _Job:
         return Recognised(Job((), groups, named), self._found(groups), serial)
 
     def _waits(self, number: int) -> set[int]:
-        """What a task waits for, where receives are perhaps posted at once."""
+        """The tasks that a task waits for, where receives may be posted at once."""
         after = self.graph.after[number]
         if not self.posted:
             return after
@@ -513,7 +513,7 @@ class _Job:
     def _operations(
         self, rank: int, own: Sequence[_Node], tags: Mapping[int, int], sent: Mapping[int, int]
     ) -> tuple[Operation, ...]:
-        """Those of a rank, named so that ranks which do the same have equal ones."""
+        """The operations of a rank, named so that ranks which do the same have equal ones."""
         counts = Counter[str]()
         ids: dict[_Node, str] = {}
         places = {node: place for place, node in enumerate(own)}

@@ -1,4 +1,4 @@
-"""What one rank computes and exchanges in each layer of a transformer, from its dimensions (docs/reference/model-jobs.md has the formulas).
+"""The computes and exchanges of one rank in each layer of a transformer, from its dimensions (docs/reference/model-jobs.md has the formulas).
 
 Matrices are split among the ranks of a tensor-parallel group as in Megatron-LM (arXiv 1909.08053), activations too under sequence
 parallelism (arXiv 2205.05198). Experts are spread over the ranks of an expert-parallel group, and tokens go there by all-to-all.

@@ -29,7 +29,7 @@ class Moments:
 
 
 def moments_of(step: Step) -> Moments:
-    """Those of one step."""
+    """The moments of one step."""
     last_end = max(one.end_s for one in step.exchanges)
     waits = [(one.needed_s, one.end_s) for one in settled(step) if one.needed_s is not None]
 
@@ -132,7 +132,7 @@ class _Timeline:
             self._end()
 
     def wait(self, name: str, exchanges: set[int]) -> None:
-        """What becomes ready now does so after these have ended, if they are needed by now."""
+        """Make operations that become ready now wait for these, if they have ended and are needed by now."""
         due = {one for one in exchanges if self.awaited[one][0] <= self.now}
         if due:
             self._compute(name, Duration(0), due)

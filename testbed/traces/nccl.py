@@ -1,4 +1,4 @@
-"""What NCCL's own logs and profilers call exchanges, and how they count bytes.
+"""Names of exchanges in NCCL's logs and profilers, and their byte counts.
 
 NCCL counts the elements of one rank: of an all-gather the part that a rank contributes, of a reduce-scatter the part that it keeps, of an
 all-to-all the part for one rank. An all-to-all of PyTorch is a batch of sends and receives.
@@ -135,6 +135,6 @@ def all_to_all(batch: Sequence[Logged], group: Group) -> Call | None:
 
 
 def about(skipped: dict[str, int]) -> list[str]:
-    """What cannot be replayed, in a sentence."""
+    """The exchanges that cannot be replayed, in a sentence."""
     named = ", ".join(f"{count} {shown(name, 40)}" for name, count in list(skipped.items())[:12])
     return [f"left out, because there is no replay of it: {named}"] if named else []

@@ -36,7 +36,7 @@ class Noise(Written):
 
 
 def factor(noise: Noise, draw: random.Random, rank: int, workers: int) -> float:
-    """What one worker's compute times are multiplied by in the next iteration.
+    """The factor of one worker's compute times in the next iteration.
 
     All workers of a job draw the same numbers from equal generators: noise belongs to the
     job's iteration, as data of varying length does; only a straggler is a single worker.

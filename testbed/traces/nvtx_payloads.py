@@ -1,4 +1,4 @@
-"""What NCCL writes into its NVTX ranges: communicator, bytes, peer. In an export of nsys that is JSON, or binary data with a schema."""
+"""The payloads of NCCL's NVTX ranges: communicator, bytes, peer. In an export of nsys that is JSON, or binary data with a schema."""
 
 from __future__ import annotations
 

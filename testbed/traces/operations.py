@@ -1,4 +1,4 @@
-"""What a trace consists of: operations, the roles of ranks that carry out the same ones, and where ranks may be placed."""
+"""The elements of a trace: operations, the roles of ranks that perform the same ones, and where ranks may be placed."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ Done = tuple[int, str]  # iteration and operation
 
 
 class Operation(Protocol):
-    """What counts of one here."""
+    """The fields of an operation that are used here."""
 
     @property
     def id(self) -> str: ...

@@ -71,7 +71,7 @@ Some = TypeVar("Some", bound=InGroup)
 
 
 def choose(collectives: Iterable[Some], wanted: str | None, path: Path) -> tuple[list[Some], list[Found]]:
-    """Those of the process group ``wanted``, and all groups there are; raises `TraceError`.
+    """The operations of the process group ``wanted``, and all groups there are; raises `TraceError`.
 
     None: of all that have several ranks; where it is unknown how many they have, of the one with the most bytes.
     """
@@ -95,7 +95,7 @@ def choose(collectives: Iterable[Some], wanted: str | None, path: Path) -> tuple
 
 
 def about_groups(found: Sequence[Found]) -> list[str]:
-    """What was left out, in sentences."""
+    """The omissions, in sentences."""
     said = [
         f"process group {_called(one.group)} ({_ranks(one.group.workers)}, {sum(count for _, count in one.kinds)} collectives, "
         f"{Size(one.bytes)} in all profiled steps) was left out"
@@ -184,7 +184,7 @@ def is_tensor_parallel(group: Group) -> bool:
 
 
 def about_servers(inside: Iterable[str]) -> list[str]:
-    """What is assumed of tensor-parallel groups."""
+    """The assumptions on tensor-parallel groups."""
     return [f"group {quoted(name)} is taken to share a server, as tensor parallelism does" for name in inside]
 
 
@@ -312,7 +312,7 @@ def _profiled(
 def _mirrored(
     operations: Sequence[Operation], group: str, peers: Mapping[str, str], label: str, step: int
 ) -> Iterator[Operation]:
-    """What a neighbour does: the other end of each message, when the profiled rank is ready for it."""
+    """The operations of a neighbour: the other end of each message, when the profiled rank is ready for it."""
     left_out = {op.id for op in operations if op.point_to_point and peers[op.id] != label}
     sent = {op.id for op in operations if op.kind == "recv"}  # by the neighbour; its computing does not wait for it
     for op in operations:

@@ -30,7 +30,7 @@ _MOST_WAITS = 5_000_000  # pairs of operations that wait for each other, of all 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What a rank does at one place of its graph; without a ``kind`` it only orders others."""
+    """The operation of a rank at one place of its graph; without a ``kind`` it only orders others."""
 
     name: str  # in messages
     after: tuple[int, ...] = ()  # numbers of nodes of the same rank
@@ -207,7 +207,7 @@ class _Ranks:
                 yield _Exchange(None, ((source, sent), (target, received)))
 
     def _waits(self, graph: Graph, file: Path) -> dict[int, tuple[int, ...]]:
-        """What each node waits for. A receive waits for nothing: what follows it waits for that in its place, as data may come in earlier."""
+        """The predecessors of each node. A receive has none: its followers wait for them instead, as data may come in earlier."""
         handed: dict[int, tuple[int, ...]] = {}
         found: dict[int, tuple[int, ...]] = {}
         total = 0
@@ -282,7 +282,7 @@ class _Ranks:
         return min(self.place[rank][number] for rank, number in keys)
 
     def _nominal(self, keys: Sequence[_Key]) -> tuple[object, float]:
-        """What carries it out, one after the other, and how long that takes on nominal devices. None: nothing does."""
+        """The stream of a node, which runs its nodes in order, and the time on nominal devices. None: it has no stream."""
         rank, number = keys[0]
         node = self.graphs[rank][number]
         if node.kind is None:

@@ -45,7 +45,7 @@ except ImportError as error:
 
 MEASURED = 1  # the step after which it is seen which packets matter; of DDP's first one buckets are others
 PACKET_BYTES = 1400
-SAMPLED = 20  # every so many numbers are looked at for their median (MLT, section 3)
+SAMPLED = 20  # stride of the numbers sampled for their median (MLT, section 3)
 QUANTILES = 11
 # DDP's rule: a small bucket first, so that the exchange begins early (torch.nn.parallel, bucket_cap_mb).
 FIRST_BUCKET_BYTES = 1 << 20
@@ -162,7 +162,7 @@ class Recorder:
 
 @dataclass
 class _Exchange:
-    """One bucket on its way; marks are what the clock in use makes of an instant."""
+    """One bucket in transfer; marks are instants of the clock in use."""
 
     bytes: int
     ready: Any
@@ -239,7 +239,7 @@ class _DataParallel:
 
 
 def builtin_hook(kind: Any) -> Callable[[Any, Any], Any]:
-    """What one of DDP's built-in communication hooks (`dist.BuiltinCommHookType`) does, to be called from another hook."""
+    """The effect of one of DDP's built-in communication hooks (`dist.BuiltinCommHookType`), to be called from another hook."""
     hook: Callable[[Any, Any], Any] = fp16_compress_hook if "FP16" in str(kind) else allreduce_hook
     return hook
 

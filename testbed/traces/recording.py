@@ -1,4 +1,4 @@
-"""What is measured of a training step, and where it goes: a file, or a descriptor the testbed reads.
+"""The measurements of a training step, and their destination: a file, or a descriptor the testbed reads.
 
 All times are ns of the monotonic clock. Standard library only: this runs inside the
 training script, in the environment of that script.
@@ -94,7 +94,7 @@ class Guard:
         self.off = False
 
     def __call__(self, call: Callable[..., T], *arguments: Any, default: T) -> T:
-        """What ``call`` returns; ``default`` once the recording has stopped."""
+        """The result of ``call``; ``default`` once the recording has stopped."""
         if not self.off:
             try:
                 return call(*arguments)
@@ -216,7 +216,7 @@ def sink_of(environment: Mapping[str, str]) -> Sink | None:
 
 
 def read(folder: Path) -> list[tuple[Origin, list[Sample]]]:
-    """What the `FileSink`s of a run have written, by rank."""
+    """The samples that the `FileSink`s of a run have written, by rank."""
     found = []
     for path in folder.glob("*.jsonl"):
         # A script that was killed, or a full disk, may have left a line without its end.

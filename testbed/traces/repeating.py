@@ -22,7 +22,7 @@ from testbed.traces.process_groups import NO_GROUP, Found, Group, choose, is_ten
 from testbed.traces.steps import Exchange, Step
 from testbed.traces.trace import Kind, TraceError
 
-MOST = 40_000  # exchanges of a record that are looked at: the last ones
+MOST = 40_000  # number of the last exchanges of a record that are used
 _SMALL = 4096  # bytes of an exchange that does not decide where an iteration ends
 _PART = 0.7  # of the exchanges of a record that its iterations have to be
 _FEWEST = 2  # times that a sequence has to take place
@@ -91,7 +91,7 @@ def steps_of(calls: Sequence[Call], request: Request, path: Path) -> tuple[list[
 
 
 def about_first(count: int) -> list[str]:
-    """What is left out of a record of so many exchanges."""
+    """The omission from a record of so many exchanges, in a sentence."""
     return [f"the last {MOST:,} of {count:,} exchanges are looked at; the others were left out"] if count > MOST else []
 
 
@@ -210,7 +210,7 @@ def untimed(own: Sequence[Call], computing: Duration | None) -> Step:
 
 
 def about_computing(computing: Duration | None) -> str:
-    """What `untimed` assumes."""
+    """The assumptions of `untimed`."""
     if computing is None:
         return "the record has no times: exchanges follow each other without computing. --iteration 50ms adds computing"
     return f"{computing} of computing per iteration was given by hand; it is spread evenly between the exchanges"

@@ -71,7 +71,7 @@ def together(profiles: Sequence[Ranked]) -> Several | None:
 
 @dataclass(frozen=True)
 class _Rank:
-    """What one rank does, with the process groups' names of the trace."""
+    """The operations of one rank, with the process groups' names of the trace."""
 
     rank: int
     steps: tuple[tuple[Step, ...], ...]  # by file
@@ -240,7 +240,7 @@ class _Together:
         raise TraceError(wrong)
 
     def _unmatched(self, steps: Mapping[tuple[int, str, str], int], groups: Groups) -> str:
-        """What is wrong with messages between profiled ranks; empty: nothing."""
+        """The error in messages between profiled ranks; empty: none."""
         sent, received = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
         for rank, own in self.ranks.items():
             for one in filter(_message, own.exchanges):

@@ -57,7 +57,7 @@ Connection = tuple[str, str, str]
 
 
 def connection(one: Exchange) -> Connection:
-    """What carries out one exchange after the other: a process group, or messages one way between two ranks."""
+    """The stream that runs exchanges one after the other: a process group, or messages one way between two ranks."""
     return (one.group, one.kind, one.peer) if one.kind in POINT_TO_POINT else (one.group, "", "")
 
 
@@ -177,7 +177,7 @@ def _by_connection(step: Step) -> dict[Connection, list[Exchange]]:
 
 
 def _signature(step: Step) -> tuple[int, frozenset[tuple[Connection, tuple[Kind, ...]]]]:
-    """What it exchanges; groups that are free at once begin in any order."""
+    """The exchanges; groups that are free at once begin in any order."""
     found = _by_connection(step)
     return step.joined, frozenset((of, tuple(one.kind for one in own)) for of, own in found.items())
 

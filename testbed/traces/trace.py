@@ -110,7 +110,7 @@ class Trace(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 
     @cached_property
     def all_operations(self) -> tuple[Operation, ...]:
-        """Those of all roles, one role after the other."""
+        """The operations of all roles, one role after the other."""
         return self.operations or tuple(op for role in self.roles for op in role.operations)
 
     @cached_property
@@ -451,7 +451,7 @@ def _check_operations(operations: tuple[Operation, ...], version: int, where: st
 
 
 def _wrong(op: Operation, earlier: Collection[str]) -> str | None:
-    """What is wrong with one operation, given the ids of those before it."""
+    """The error of one operation, given the ids of those before it."""
     if op.id in earlier:
         return "this id is used twice"
     if op.kind == "compute":

@@ -1,4 +1,4 @@
-"""What was recorded of a training run becomes a trace: the median step of all ranks."""
+"""A trace from the record of a training run: the median step of all ranks."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ class _Chunk:
 
 @dataclass(frozen=True)
 class _Stage:
-    """What the ranks of one pipeline stage do."""
+    """The operations of the ranks of one pipeline stage."""
 
     job: _Job
     number: int

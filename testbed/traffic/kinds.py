@@ -17,7 +17,7 @@ from testbed.core.text import closest, quoted
 
 @dataclass(frozen=True)
 class Ends:
-    """What every kind has."""
+    """The interface of every kind."""
 
     sources: str = option("", "hosts that send: l1+l2", Name())
     targets: str = option("", "hosts that receive: r1+r2", Name())

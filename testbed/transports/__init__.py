@@ -90,7 +90,7 @@ class Close:
     deadline_s: float | None = None
     resync: int = 0  # period in rounds with complete delivery, for any tolerance; 0: never
     group: str | None = None  # messages of a round that share one clock
-    missing: Literal["zero", "keep", "local"] = "zero"  # what stands in a hole: zeros, or what was there before
+    missing: Literal["zero", "keep", "local"] = "zero"  # content of a missing range: zeros, or its former content
     end_to_end: bool = False  # the tolerance is for all hops of a ring together, not for each
     hops: int = 1  # that it is for
 
@@ -164,11 +164,11 @@ class Datagrams:
     not_sent: int  # that this host itself refused
     overflowed: int  # that its sockets had no room for
     wake_ups: int
-    tagged: int = 0  # packets of gradients that a rule looked at (MLT)
+    tagged: int = 0  # packets of gradients that a rule examined (MLT)
     important: int = 0  # of them, that a switch may not drop
 
     def with_others(self, other: Datagrams) -> Datagrams:
-        """Those of other sockets of the same worker, too."""
+        """The sums with the counts of other sockets of the same worker."""
         both = {one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)}
         return Datagrams(**both | {"burst": max(self.burst, other.burst)})
 
@@ -265,7 +265,7 @@ class Connected(Protocol):
         ...
 
     def connections(self) -> list[Connection]:
-        """Those of the flows that begin here."""
+        """The connections of the flows that begin here."""
         ...
 
     def sent(self) -> int:
@@ -273,7 +273,7 @@ class Connected(Protocol):
         ...
 
     def windows(self) -> list[tuple[int, ...]]:
-        """What the kernel keeps of each flow that begins here, by which it sends; empty if that is not the kernel's affair."""
+        """The kernel's congestion state of each flow that begins here; empty if the kernel does not control sending."""
         ...
 
     def datagrams(self) -> Datagrams | None:
@@ -319,7 +319,7 @@ class TransportOptions(Protocol):
 
 
 class Module(Protocol):
-    """What the file of a transport defines. `testbed.registry.TRANSPORT` checks the names."""
+    """The interface of a transport's file. `testbed.registry.TRANSPORT` checks the names."""
 
     @property
     def TITLE(self) -> str:

@@ -31,7 +31,7 @@ def _maybe_duration(text: str) -> Duration | None:
 
 @dataclass(frozen=True)
 class Options(SharedOptions):
-    """What may be written behind ``ltp:``; recalled means: not confirmed by anything published."""
+    """The options of ``ltp:``; recalled means: not confirmed by anything published."""
 
     fraction: float = option(0.8, "fraction of a gradient that suffices after LT; recalled; default 0.8", Fraction())
     tolerance: float = option(0.0, "fraction of a gradient that may be missing at any time; default 0", Fraction())
@@ -76,7 +76,7 @@ class Options(SharedOptions):
 
     @property
     def core(self) -> Core:
-        """What the endpoint is asked for."""
+        """The settings of the endpoint."""
         shared = self.lt_clock == "per_round"
         return Core(
             self.reorder,

@@ -57,7 +57,7 @@ def _spray(text: str) -> str:
 
 @dataclass(frozen=True)
 class Options(SharedOptions):
-    """What may be written behind ``mlt:``; numbers that the paper gives are for 25 Gbit/s and 4 MB of switch memory."""
+    """The options of ``mlt:``; numbers that the paper gives are for 25 Gbit/s and 4 MB of switch memory."""
 
     tolerance: float | Phase = option(
         _tolerance("10%"),
@@ -150,7 +150,7 @@ class Options(SharedOptions):
 
     @property
     def core(self) -> Core:
-        """What the endpoint is asked for."""
+        """The settings of the endpoint."""
         count = int(self.bands[0])
         return Core(
             ALL_FIRST, self.acks, self.rx_coalesce, self.peer_timeout,

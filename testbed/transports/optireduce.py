@@ -30,7 +30,7 @@ MOST, LOST_MUCH, LOST_LITTLE = 0.5, 0.001, 0.0001  # of a message
 
 @dataclass(frozen=True)
 class Options(SharedOptions):
-    """What may be written behind ``optireduce:``."""
+    """The options of ``optireduce:``."""
 
     rounds: int = option(
         20,
@@ -53,7 +53,7 @@ class Options(SharedOptions):
 
     @property
     def core(self) -> Core:
-        """What the endpoint is asked for."""
+        """The settings of the endpoint."""
         return Core(
             mlt.ALL_FIRST, self.acks, self.rx_coalesce, self.peer_timeout, congestion=mlt.Options().core.congestion,
             timing=lambda: Bounds(self.rounds, self.percentile, self.wait),

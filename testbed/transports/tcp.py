@@ -65,7 +65,7 @@ LEAVES_S = 5.0  # for what is still coming, and is dropped
 
 @dataclass(frozen=True)
 class Options(TransportOptions):
-    """What may be written behind ``tcp:``, or behind a congestion control: ``reno:early_close=0.8``."""
+    """The options of ``tcp:``, or of a congestion control: ``reno:early_close=0.8``."""
 
     early_close: float = option(
         1.0,
@@ -178,7 +178,7 @@ class _GivenUp:
     """The further duties of connections where messages are closed early."""
 
     offered: int = 0  # bytes of messages that were handed over
-    rests: dict[socket.socket, threading.Thread] = field(default_factory=dict)  # what was on its way, and is dropped
+    rests: dict[socket.socket, threading.Thread] = field(default_factory=dict)  # what was in flight, and is dropped
 
 
 @dataclass(frozen=True)
@@ -423,7 +423,7 @@ def _acked(sock: socket.socket) -> int:
 
 @cache
 def _hole() -> int:
-    """A file of nothing but a hole: its pages are sent without being copied, or even there."""
+    """A sparse file without data: its pages are sent without being copied or stored."""
     hole = os.memfd_create("zeros")
     os.ftruncate(hole, PIECE)
     return hole

@@ -57,7 +57,7 @@ class Experiment(msgspec.Struct, frozen=True):
 
 
 class Index(msgspec.Struct, frozen=True):
-    """What the page can show."""
+    """The content of the page."""
 
     experiments: list[Experiment]
 

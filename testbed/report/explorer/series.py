@@ -33,7 +33,7 @@ class Column(msgspec.Struct, frozen=True):
 
 
 class Spread(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What was sampled in each bin; ``low`` and ``high`` are absent where every bin has but one value."""
+    """The samples in each bin; ``low`` and ``high`` are absent where every bin has only one value."""
 
     mean: Column
     low: Column | None = None

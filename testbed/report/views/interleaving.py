@@ -1,4 +1,4 @@
-"""What crosses the bottleneck over time, and iteration times, one column per congestion control.
+"""The rate over the bottleneck, and iteration times, one column per congestion control.
 
 After Fig. 1 of the MLTCP paper: under the base algorithm the jobs' communication phases
 overlap, under MLTCP they interleave. Drawn from the first seed; the upper panels are the
@@ -129,7 +129,7 @@ def _line(run: Run, link: str, span: tuple[float, float]) -> tuple[np.ndarray, n
 
 
 def _references(experiment: Experiment, run: Run) -> dict[int, tuple[str, float]]:
-    """What each job's times compare with: its computed ideal, or for a real program its measured time alone."""
+    """The reference of each job's times: its computed ideal, or for a real program its measured time in isolation."""
     alone = experiment.find_isolated_runs(run)
     found = {}
     for job in run.jobs:

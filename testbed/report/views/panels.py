@@ -27,7 +27,7 @@ def grid(count: int) -> tuple[int, int]:
 
 
 def first_runs(experiment: Experiment) -> list[Run]:
-    """Of each system the run of its first seed."""
+    """The run of the first seed, of each system."""
     return [experiment.runs_of(system)[0] for system in experiment.systems]
 
 
@@ -96,7 +96,7 @@ def draw(
 
 
 def caption(figure: Any, runs: Sequence[Run], about: str) -> None:
-    """What is shown, and on which network: its rate, and of a kernel buffer, marks, delay and loss; and the verdicts."""
+    """The caption: the content, and the network: its rate, and for a kernel buffer, marks, delay and loss; and the verdicts."""
     drawing.caption(figure, about, f"{drawing.setting(*runs)}{still_wires(runs[0])}. {verdicts(runs)}.")
 
 

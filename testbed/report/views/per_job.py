@@ -45,7 +45,7 @@ def draw(experiment: Experiment, out: Path) -> list[Path]:
 
 
 def _columns(table: pd.DataFrame) -> list[list[str]]:
-    """What the drawing shows, its heads included; what is unknown of every job has no column."""
+    """The columns of the drawing, with headers; a column that is unknown for every job is left out."""
     systems = {str(system): rows.head(_MOST_JOBS) for system, rows in table.groupby("system", sort=False)}
     first = next(iter(systems.values()))
     found = [["job", *(f"{row.job}  {row.trace}" for row in first.itertuples())]]

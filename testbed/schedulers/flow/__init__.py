@@ -44,7 +44,7 @@ class Demand:
 
     @property
     def counted(self) -> int:
-        """What bands count is at most so much: of a tensor where several messages are in flight, else of an iteration."""
+        """The maximum that bands count: bytes of a tensor where several messages are in flight, else of an iteration."""
         return self.bytes if self.tensor_bytes is None else self.tensor_bytes
 
 
@@ -70,7 +70,7 @@ class Sharing:
 
 
 class Module(Protocol):
-    """What a file of this folder has."""
+    """The interface of a file in this folder."""
 
     @property
     def Options(self) -> type[Any]: ...

@@ -95,7 +95,7 @@ def share(jobs: Sequence[Demand], links: Mapping[str, float], options: Options) 
 
 
 def _shared(jobs: Sequence[Demand], links: Mapping[str, float]) -> dict[str, tuple[tuple[int, ...], dict[str, float]]]:
-    """What more than one job crosses, by name: the jobs, and the links (with their capacity) these very jobs share."""
+    """The shared links, by name: the jobs, and the links (with their capacity) these very jobs share."""
     alike: dict[tuple[int, ...], dict[str, float]] = {}
     for link, capacity_bps in links.items():
         members = tuple(index for index, job in enumerate(jobs) if link in (job.phases or {}))

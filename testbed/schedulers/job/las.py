@@ -96,7 +96,7 @@ class _Policy:
                 yield Wake(at_s)
 
     def _chosen(self) -> Numbers:
-        """Those that have room, by rank, the first queue before the second."""
+        """The jobs that have room, by rank, the first queue before the second."""
         found, room = [], self._room
         for queue in self._queues:
             present = np.flatnonzero(queue)

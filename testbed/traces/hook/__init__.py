@@ -65,7 +65,7 @@ class _AfterImport(MetaPathFinder):
 
 
 class _Patch:
-    """What is changed in torch; one model per process is recorded, the first."""
+    """The changes to torch; one model per process is recorded, the first."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink

@@ -23,7 +23,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Asked:
-    """What the sender sends."""
+    """The messages of the sender."""
 
     bytes: int
     rounds: int
@@ -43,7 +43,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Told:
-    """What came of it at one end."""
+    """The result at one end."""
 
     rounds: tuple[Round, ...]
     seconds: float

@@ -162,7 +162,7 @@ def _name(m: Message) -> int:
 
 
 def _group(name: str, m: Message) -> int:
-    """What the messages of all workers to the same part of the same operation have in common; never 0."""
+    """The identifier that the messages of all workers to the same part of the same operation share; never 0."""
     return 1 + int.from_bytes(hashlib.sha256(f"{name} {m.operation} {m.part}".encode()).digest()[:7], "big")
 
 

@@ -45,7 +45,7 @@ class Engine:
     def __init__(self, place: Place, core: Core, channel: int) -> None:
         self.place, self.core = place, core
         self.library = native.load()
-        self.offered = self.tagged = self.important = 0  # bytes; packets of gradients that a rule looked at
+        self.offered = self.tagged = self.important = 0  # bytes; packets of gradients that a rule examined
         self.lock = threading.Lock()
         self.timings: dict[tuple[int, int, int], Timing] = {}
         self.silences: defaultdict[int, Silence] = defaultdict(Silence)  # of each peer
@@ -144,7 +144,7 @@ class Engine:
                     callback = self.followed.pop(name)
                 try:
                     callback()
-                except Exception:  # its own affair: others wait for theirs
+                except Exception:  # no waiting for other messages
                     traceback.print_exc()
 
     def timing(self, source: int, m: Message) -> Timing | None:

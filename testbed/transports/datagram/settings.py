@@ -93,7 +93,7 @@ class DatagramOptions(Protocol):
 
     @property
     def core(self) -> Core:
-        """What the endpoint is asked for."""
+        """The settings of the endpoint."""
         ...
 
     @property

@@ -1,4 +1,4 @@
-"""A message on its way over the datagram endpoint, and how it ended."""
+"""A message in transfer over the datagram endpoint, and how it ended."""
 
 from __future__ import annotations
 

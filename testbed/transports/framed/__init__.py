@@ -22,7 +22,7 @@ Receive = Callable[[socket.socket, int], None]
 
 
 class _Transfer:
-    """A message on its way, which another thread ends."""
+    """A message in transfer, which another thread ends."""
 
     def __init__(self) -> None:
         self.delivery = Delivery(0, 0, "complete")  # set by the poster

@@ -30,7 +30,7 @@ def dispersed(values: Array, seed: Seed) -> Array:
 
 
 def collected(values: Array, seed: Seed) -> Array:
-    """What `dispersed` made these of."""
+    """The inverse of `dispersed`."""
     order, head, tail = _drawn(values.shape[-1], seed)
     mixed: Array = np.array(values, np.float32)
     size = len(head)

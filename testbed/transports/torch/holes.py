@@ -47,7 +47,7 @@ class Writer:
 
 @dataclass(frozen=True)
 class Recording:
-    """What a rank recorded."""
+    """The record of a rank."""
 
     path: Path
     messages: Mapping[Name, tuple[int, tuple[Span, ...]]]

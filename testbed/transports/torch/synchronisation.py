@@ -58,7 +58,7 @@ class _OverError(TransportError):
 
 @dataclass(frozen=True)
 class Guard:
-    """What happens once less than ``below`` of the gradients were delivered, ``rounds`` rounds in a row."""
+    """The reaction once less than ``below`` of the gradients were delivered, ``rounds`` rounds in a row."""
 
     below: float = 0.5
     rounds: int = 3
@@ -85,7 +85,7 @@ class Stats:
 
 @dataclass
 class _Bucket:
-    """One flat gradient on its way, and what comes back."""
+    """One flat gradient in transfer, and its reply."""
 
     round: int
     number: int
@@ -354,7 +354,7 @@ class Synchronisation:
             raise _OverError("all who train have left") from None
 
     def _heard(self, name: Name, how: Delivery) -> tuple[Span, ...]:
-        """The holes of a gradient: those it has, or those it is to have."""
+        """The missing ranges of a gradient: its own, or those of the replayed record."""
         holes = how.holes if self._recording is None else self._recording.holes(name, how.bytes)
         how = replace(how, delivered=how.bytes - sum(n for _, n in holes), holes=holes)
         self._counts.update(bytes=how.bytes, delivered=how.delivered, resent=how.resent)
@@ -407,7 +407,7 @@ class Synchronisation:
         return [(name, self._endpoint.post_send(name.peer, message, _memory(mine))) for name in names]
 
     def _keep(self, bucket: _Bucket, holes: dict[Name, tuple[Span, ...]]) -> None:
-        """What was lost of this rank's gradient, for its next one."""
+        """The lost part of this rank's gradient, for its next one."""
         lost = torch.zeros_like(bucket.sent)
         for name, spans in holes.items():
             begin, _ = self._part(bucket.flat, name.part)

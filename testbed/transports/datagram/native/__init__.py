@@ -185,7 +185,7 @@ _FUNCTIONS = {
 
 
 def sources() -> list[Path]:
-    """What it is built from."""
+    """The sources of the library."""
     return sorted(FOLDER.glob("*.[ch]"))
 
 

@@ -25,7 +25,7 @@ from testbed.transports import Buffer, Importance, Message, Phase, Span, Tag, Ta
 from testbed.transports.datagram import native
 
 RULES = ("packet-median", "element-median", "signed-median", "random", "none")
-SAMPLED = 20  # every so many numbers of a tensor are looked at for its median: 5 % (MLT, section 3)
+SAMPLED = 20  # stride of the numbers of a tensor sampled for its median: 5 % (MLT, section 3)
 IMPORTANT = {
     "packet-median": 0.5,
     "element-median": 0.98,
@@ -71,7 +71,7 @@ def band(layer: int, layers: int, bands: int) -> int:
 
 
 def important(rule: str, m: Message, data: Buffer | None, segment: int) -> Sequence[bool]:
-    """Of each packet of a message, by a rule; ``data`` holds numbers of ``m.element`` bytes, 4 or 8 (None: no content)."""
+    """Whether each packet of a message is important, by a rule; ``data`` holds numbers of ``m.element`` bytes, 4 or 8 (None: no content)."""
     count = -(-m.bytes // segment)
     if rule in ("random", "none") or (data is None and not m.importance):
         return _drawn(m, count, IMPORTANT[rule])
@@ -100,7 +100,7 @@ def means(data: Buffer, segment: int, element: int, *, signed: bool = False) -> 
 
 
 def drawn(m: Message, count: int) -> list[Importance]:
-    """Of each packet of a message without content, the same at every run: by its importance, 0 without one."""
+    """The importance of each packet of a message without content, the same at every run: as the message gives it, 0 without one."""
     if len(m.importance) < 2:
         return [Importance(float(one)) for one in _upper(m, count, sum(m.importance))]
     last = len(m.importance) - 1
@@ -135,7 +135,7 @@ def _between(values: tuple[float, ...], place: float) -> float:
 
 
 def _ranks(m: Message, count: int) -> Iterator[int]:
-    """Of each packet its place from the least important (0) up, the same at every run; neighbours differ."""
+    """The place of each packet from the least important (0) up, the same at every run; neighbours differ."""
     step = next(step for step in range(max(1, round(count * GOLDEN)), count + 2) if gcd(step, count) == 1)
     first = _first(m)
     return ((first + at * step) % count for at in range(count))
