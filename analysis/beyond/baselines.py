@@ -1,4 +1,4 @@
-"""What MLTCP is compared with: static unfairness, strict priority, CASSINI's plan, each job alone."""
+"""The references of MLTCP: static unfairness, strict priority, CASSINI's plan, each job in isolation."""
 
 from __future__ import annotations
 

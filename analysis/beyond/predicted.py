@@ -1,4 +1,4 @@
-"""What was predicted of measurements on hardware (``predictions.toml``), next to what was published of them."""
+"""The predictions of measurements on hardware (``predictions.toml``), next to the published values."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def _means(run: Run) -> Any:
 
 
 def _slowdown(run: Run) -> Any:
-    """Of each job: iteration time ÷ ideal."""
+    """Iteration time ÷ ideal of each job."""
     return _means(run) / pd.Series({job.job: job.ideal_s for job in run.plan.jobs})
 
 

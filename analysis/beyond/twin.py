@@ -1,4 +1,4 @@
-"""The flow-level twin against the kernel's own TCP, case by case: iteration times, gains, and when jobs interleave."""
+"""The flow-level simulator against the kernel's own TCP, case by case: iteration times, gains, and when jobs interleave."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TEXT = (
     "itself calls suspect."
 )
 SEVERAL_BACKENDS = True
-MODEL = "model"  # the twin's clock
+MODEL = "model"  # the simulator's clock
 
 
 def draw(study: Study, out: Path) -> list[Path]:
@@ -53,7 +53,7 @@ def draw(study: Study, out: Path) -> list[Path]:
 
 
 def _dots(axis: Any, rows: pd.DataFrame, column: str, colour: str, label: str) -> None:
-    """The kernel's value and the twin's, a dot a case."""
+    """The kernel's value and the simulator's, a dot a case."""
     for suspect, face in ((False, colour), (True, "none")):
         mine = rows[rows["suspect"] == suspect]
         axis.plot(

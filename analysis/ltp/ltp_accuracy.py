@@ -1,4 +1,4 @@
-"""What holes in gradients cost a training: accuracy by round and by second, with exactly what the network lost."""
+"""The cost of missing ranges in gradients to a training: accuracy by round and by second, with exactly the network's losses."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def plot(tables: Tables) -> Any:
 
 
 def _rounds(study: Study, table: pd.DataFrame) -> pd.DataFrame:
-    """A row a training with holes as zeros, or none, with the means of its rounds (`phases.table`)."""
+    """A row per training with missing ranges as zeros, or without any, with the means of its rounds (`phases.table`)."""
     rows = phases.table(study)
     rows["model"] = [trainings.model(study.runs[place]) for place in rows.index]
     rows["fill"] = [trainings.fill(study.runs[place]) for place in rows.index]

@@ -1,4 +1,4 @@
-"""What is lost matters more than how much: rounds to an accuracy with packets missing at random, or those that matter least."""
+"""The choice of lost packets matters more than their number: rounds to an accuracy with packets missing at random, or the least important ones."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def _row(run: Run) -> dict[str, Any]:
 
 
 def _part(run: Run) -> str:
-    """What of MLT a run has, by the options of its transport."""
+    """The parts of MLT that a run has, by the options of its transport."""
     part = system_text.part(run.jobs[0].transport)
     options = dict(part.options)
     if run.jobs[0].by_tcp:

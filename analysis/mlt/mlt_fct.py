@@ -86,7 +86,7 @@ def plot(tables: Tables) -> Any:
 
 
 def _base(rows: pd.DataFrame, column: str) -> pd.Series[float]:
-    """Of the system that the paper compares with, by workers and seed: the first TCP."""
+    """The system that the paper compares with, by workers and seed: the first TCP."""
     first = rows[rows["tcp"]]["system"].iloc[0]
     found: pd.Series[float] = rows[rows["system"] == first].set_index(["workers", "seed"])[column]
     return found

@@ -84,7 +84,7 @@ def _rows(run: Run, curve: pd.DataFrame, whole: np.ndarray) -> pd.DataFrame:
 
 
 def _variant(run: Run) -> str:
-    """What is missing of a ring, and whether replicas copy each other: as claims ask for it."""
+    """The missing data of a ring, and whether replicas copy each other: the columns of its claims."""
     if run.jobs[0].by_tcp:
         return "reliable"
     options = dict(system_text.part(run.jobs[0].transport).options)

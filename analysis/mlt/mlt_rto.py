@@ -1,4 +1,4 @@
-"""What compression gains where TCP waits for its least timeout, and where nothing does: the tail of exchanges over their bytes."""
+"""The gain from compression where TCP waits for its minimum RTO, and where there are no timeouts: the tail of exchanges over their bytes."""
 
 from __future__ import annotations
 

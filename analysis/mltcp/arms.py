@@ -1,4 +1,4 @@
-"""What of MLTCP's gain is due to F: the published rule, what `recommended` adds to it, and that with F = 1 at every r."""
+"""The part of MLTCP's gain that is due to F: the published rule, the additions of `recommended`, and both with F = 1 at every r."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def _runs(experiment: Experiment) -> pd.DataFrame:
 
 
 def _use(experiment: Experiment) -> pd.DataFrame:
-    """What the busiest link carried in the second half of a run (``used``) and in all of it (``used_all``); no rows where the flows of a link are unknown."""
+    """The load of the busiest link in the second half of a run (``used``) and in all of it (``used_all``); no rows where the flows of a link are unknown."""
     link = bottleneck.busiest(experiment.runs)
     rows = [
         {**_whose(run), "used": _used(run, link), "used_all": _used(run, link, since=0.0)}
@@ -67,7 +67,7 @@ def _whose(run: Run) -> dict[str, object]:
 
 
 def _used(run: Run, link: str, since: float = 0.5) -> float:
-    """What ``link`` carries from ``since`` (a share of the run) on ÷ what it would if every iteration took the ideal time."""
+    """The bytes over ``link`` from ``since`` (a share of the run) on ÷ the bytes if every iteration took the ideal time."""
     rows = run.links[run.links["link"] == link]
     end_s = float(run.iterations.groupby("job")["end_s"].max().min())
     first, last = np.interp([since * end_s, end_s], rows["t_s"], rows["bytes"])

@@ -146,5 +146,5 @@ def _costs(axis: Any, table: pd.DataFrame, pair: tuple[str, str]) -> None:
 
 
 def _level(noise: str) -> tuple[bool, float]:
-    """In what order to name kinds of noise: 0.5% before 10%, and stragglers last."""
+    """The order of kinds of noise: 0.5% before 10%, and stragglers last."""
     return ":" in noise, float(noise.rsplit(":", maxsplit=1)[-1].rstrip("%"))

@@ -1,4 +1,4 @@
-"""What SJF-BCO's report leaves open, filled in otherwise: whether its place among the report's schedulers changes."""
+"""Other values for what SJF-BCO's report leaves open: whether its rank among the report's schedulers changes."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _usual(computed: Schedules) -> list[Setting]:
 
 
 def _others(computed: Schedules, base: Setting) -> list[Setting]:
-    """Those with as much communication as ``base``, and something filled in otherwise."""
+    """Those with as much communication as ``base``, and another value of an open parameter."""
     return [
         setting
         for setting in schedules.settings(computed)
@@ -99,7 +99,7 @@ def _rows(computed: Schedules, base: Setting) -> list[Setting]:
 
 
 def _label(setting: Setting, base: Setting) -> str:
-    """What is filled in: a setting's name without that of its base."""
+    """The changed value: a setting's name without that of its base."""
     return setting.name.removeprefix(base.name).removeprefix(", ") or "by default"
 
 

@@ -38,7 +38,7 @@ def band(thresholds: Sequence[int], sent: int, left: int, *, falls: bool) -> int
 class ByBand:
     """An endpoint for each band, the lowest first, where several messages are in flight: each message goes by that of its band.
 
-    A flow is a tensor on its way from one worker to another. What changes its band is a part of it (`collectives.Link.partition`), as
+    A flow is a tensor in transfer from one worker to another. A part of it changes its band (`collectives.Link.partition`), as
     it was when that part began, so that nothing overtakes within a connection.
     """
 
@@ -56,7 +56,7 @@ class ByBand:
         return self.levels[self.band(m)].post_receive(source, m, into, close)
 
     def counters(self, peer: int) -> Counters:
-        """Of the lowest band's connection."""
+        """The counters of the lowest band's connection."""
         return self.levels[0].counters(peer)
 
     def end(self, reason: str, gone: int | None = None) -> None:
@@ -65,7 +65,7 @@ class ByBand:
 
 
 class Bands:
-    """What one worker has left to send, and the band this puts its packets in.
+    """The remaining bytes of one worker, and the band of its packets that follows.
 
     ``thresholds``: remaining bytes at which the band rises, falling; with ``falls`` bytes sent at which it falls, rising. ``total``: of
     one iteration.

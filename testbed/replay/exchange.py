@@ -1,4 +1,4 @@
-"""What a collective does with its flows: send, receive, exchange and relay messages, and report their ends."""
+"""The operations of a collective on its flows: send, receive, exchange and relay messages, and report their ends."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from testbed.transports import Buffer, Close, Delivery, Endpoint, Flow, Message,
 
 @dataclass(frozen=True)
 class Look:
-    """What is seen of what learns, after a round."""
+    """The state of a training after a round."""
 
-    accuracy: float | None  # 0 to 1; None: it was not looked at
+    accuracy: float | None  # 0 to 1; None: not evaluated
     replica_divergence: float  # its workers' parameters, at most: max‖θi − θj‖ ÷ ‖θ‖
 
 
 class Content(Protocol):
-    """What a worker's messages hold, where anybody looks at it (`testbed.replay.training`)."""
+    """The content of a worker's messages, where it is used (`testbed.replay.training`)."""
 
     def sends(self, message: Message) -> Buffer: ...
     def weighs(self, message: Message) -> Buffer | None:
-        """By what its packets matter, asked once it `sends`; None: by what is sent."""
+        """The data that gives packets their importance, read once it `sends`; None: the sent data."""
         ...
 
     def room(self, peer: int, message: Message) -> Buffer:
@@ -34,7 +34,7 @@ class Content(Protocol):
         ...
 
     def sent(self, peer: int, message: Message, holes: Sequence[Span]) -> None:
-        """What was sent to ``peer`` has ended, with these."""
+        """The transfer to ``peer`` has ended, with these missing ranges."""
         ...
 
     def received(self, peer: int, message: Message, holes: Sequence[Span]) -> None:

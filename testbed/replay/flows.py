@@ -13,7 +13,7 @@ from testbed.transports import Flow
 
 
 class Exchange(Protocol):
-    """What counts of an operation here."""
+    """The fields of an operation that are used here."""
 
     @property
     def kind(self) -> str: ...
@@ -53,7 +53,7 @@ def by_channel(op: Exchange, workers: int, size: int, channels: int) -> list[lis
 
 
 def payload(op: Exchange, workers: int, size: int, channels: int = 1) -> Counter[Flow]:
-    """What each flow carries in all rounds of all channels."""
+    """The bytes of each flow in all rounds of all channels."""
     found: Counter[Flow] = Counter()
     for own in by_channel(op, workers, size, channels):
         for each in own:

@@ -1,4 +1,4 @@
-"""What became of an iteration's messages where some of their bytes may be lost: a row for each peer, end and stage, or each message."""
+"""The outcome of an iteration's messages where some of their bytes may be lost: a row for each peer, end and stage, or each message."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ALL = -1  # of its operations, and their parts
 
 
 class Messages:
-    """Those of one iteration of one worker."""
+    """The rows of one iteration of one worker."""
 
     def __init__(self, *, full: bool = False) -> None:
         self.full = full

@@ -1,4 +1,4 @@
-"""What a worker replays: an operation of an iteration."""
+"""The unit that a worker replays: an operation of an iteration."""
 
 from __future__ import annotations
 

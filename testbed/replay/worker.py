@@ -165,7 +165,7 @@ def _places(job: WorkerJob, place: Place) -> list[Place]:
 
 
 def _connections(connected: Sequence[Connected]) -> Iterator[Connection]:
-    """Those that begin here; a flow that several groups have goes on counting its channels."""
+    """The connections that begin here; a flow of several groups continues the count of its channels."""
     seen: Counter[Flow] = Counter()
     for one in connected:
         own = one.connections()

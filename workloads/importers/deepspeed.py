@@ -88,7 +88,7 @@ class _Row:
 
 
 class _Log:
-    """What is read of a log: one rank's lines, and the last summary."""
+    """The data of a log: one rank's lines, and the last summary."""
 
     def __init__(self) -> None:
         self.calls: deque[Call] = deque(maxlen=MOST)
@@ -142,7 +142,7 @@ class _Log:
         return (moment - self._begin).total_seconds()
 
     def _count_ranks(self, algorithm: float, bus: float) -> None:
-        """Of n ranks the second bandwidth is (n - 1) / n of the first one; both are rounded."""
+        """Bound the number of ranks n: the second bandwidth is (n - 1) / n of the first one; both are rounded."""
         if algorithm <= 0 or bus <= 0:
             return
         low, high = (bus - _HALF) / (algorithm + _HALF), (bus + _HALF) / max(algorithm - _HALF, 1e-9)

@@ -118,7 +118,7 @@ def read(path: Path, request: Request) -> Profile:
 
 @dataclass
 class _Nodes:
-    """What matters of a trace."""
+    """The used parts of a trace."""
 
     marks: list[_Node] = field(default_factory=list)  # with times, or that may begin a step
     collectives: list[_Node] = field(default_factory=list)

@@ -70,7 +70,7 @@ def _windows(events: Events, path: Path) -> tuple[list[tuple[float, float]], lis
 
 
 def _remark(events: Events, window: tuple[float, float]) -> str:
-    """What the CPU wrote in a step, if it did: a checkpoint."""
+    """The CPU's write in a step, if any: a checkpoint."""
     return next((name for time, name in events.saves if window[0] <= time <= window[1]), "")
 
 

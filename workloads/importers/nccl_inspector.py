@@ -77,7 +77,7 @@ class _Seen:
 
 
 class _Record:
-    """What one rank of a file exchanged."""
+    """The exchanges of one rank of a file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -62,7 +62,7 @@ def read(path: Path, request: Request) -> Profile:
 
 
 class _Log:
-    """What one process of a log exchanged."""
+    """The exchanges of one process of a log."""
 
     def __init__(self, path: Path, request: Request) -> None:
         self.path, self.request = path, request

@@ -76,7 +76,7 @@ class _Range:
 
 
 class _Export:
-    """What is read of an export: the events of one process on one GPU."""
+    """The data of an export: the events of one process on one GPU."""
 
     def __init__(self, tables: Tables, request: Request) -> None:
         self.tables, self.path, self.request = tables, tables.path, request

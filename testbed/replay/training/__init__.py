@@ -59,7 +59,7 @@ class Model(Protocol):
         ...
 
     def gradient(self, flat: Array, inputs: Any, classes: Any) -> Array:
-        """Of the mean loss (softmax cross-entropy) over a batch, flat."""
+        """The gradient of the mean loss (softmax cross-entropy) over a batch, flat."""
         ...
 
     def guesses(self, flat: Array, inputs: Any) -> Any:
@@ -109,7 +109,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Options:
-    """What may be written behind a model's name."""
+    """The options that may follow a model's name."""
 
     fill: Fill = option(
         "zero",

@@ -1,4 +1,4 @@
-"""What models of `testbed.replay.training.models` are made of: named parts of a flat vector, and the end of every classifier."""
+"""The building blocks of `testbed.replay.training.models`: named parts of a flat vector, and the end of every classifier."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server makes of its workers' gradients, of which some numbers did not arrive."""
+"""The server's mean of its workers' gradients, of which some numbers did not arrive."""
 
 from __future__ import annotations
 

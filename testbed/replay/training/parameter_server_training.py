@@ -28,7 +28,7 @@ KEPT = {M_ARENA_MAX: 1, M_MMAP_THRESHOLD: 32 << 20, M_TRIM_THRESHOLD: 1 << 30, M
 
 
 def content(learning: Learning, rank: int, ranks: int, seed: str) -> Content:
-    """What one rank of ``ranks`` sends and receives; ``seed`` is the run's and the job's."""
+    """The messages that one rank of ``ranks`` sends and receives; ``seed`` is the run's and the job's."""
     keep_memory()
     return _Server(learning, ranks, drawn(seed)) if rank == SERVER else _Trainer(learning, rank, drawn(seed))
 
@@ -61,7 +61,7 @@ class _Server:
         # A worker's next parameters follow from what arrived there, which both ends have recorded alike.
         self.replicas = dict.fromkeys(self.gradients, self.told)
         self.rounds = 0
-        self.accuracy: float | None = None  # after this round, if that was looked at
+        self.accuracy: float | None = None  # after this round, if evaluated
         self.lock = threading.Lock()
 
     def sends(self, message: Message) -> Buffer:
@@ -81,7 +81,7 @@ class _Server:
         return as_bytes(self.gradients[peer])
 
     def sent(self, peer: int, message: Message, holes: Holes) -> None:
-        """What of the parameters is missing there, keeps its value there."""
+        """Missing parameters keep their value there."""
         del message
         told = self.told
         self.replicas[peer] = np.where(arrived(len(told), holes), told, self.replicas[peer]) if holes else told
@@ -137,7 +137,7 @@ class _Trainer:
             self.owed = collected(lost, (self.seed, message.round)) if self.disperses else lost
 
     def received(self, peer: int, message: Message, holes: Holes) -> None:
-        """What of the parameters is missing, keeps its value."""
+        """Missing parameters keep their value."""
 
     def evaluate(self) -> Look | None:
         """It leaves that to the server."""

@@ -33,7 +33,7 @@ from testbed.transports.hadamard import collected, dispersed
 
 @dataclass(frozen=True)
 class Place:
-    """What a message of a ring carries: numbers from ``begin`` to ``end``, on the first half of their way or on the second."""
+    """The content of a ring's message: numbers from ``begin`` to ``end``, in the first half (reduce-scatter) or the second."""
 
     begin: int
     end: int
@@ -124,7 +124,7 @@ class Replica:
         return as_bytes(made)
 
     def sent(self, peer: int, message: Message, holes: Holes) -> None:
-        """What is missing there, is known there."""
+        """Nothing to do: the receiver records the missing ranges."""
 
     def received(self, peer: int, message: Message, holes: Holes) -> None:
         del holes

@@ -78,7 +78,7 @@ def _rows(image: Array) -> Array:
 
 
 def _patches(image: Array) -> Array:
-    """Of each place its neighbourhood, all channels: (pictures, side, side, KERNEL² × channels); beyond the edge is 0."""
+    """The neighbourhood of each place, all channels: (pictures, side, side, KERNEL² × channels); beyond the edge is 0."""
     count, side, _, channels = image.shape
     edge = KERNEL // 2
     padded = np.pad(image, ((0, 0), (edge, edge), (edge, edge), (0, 0)))
