@@ -28,10 +28,10 @@ FIELDS = (
     "device", "peak", "mfu", "memory", "intra_server_rate", "iterations", "seed", "seeds", "system",
 )  # fmt: skip
 OTHER_DEFAULTS = {
-    "mtu": "largest packet, in bytes (1500, or 9000 from 10gbit on)",
-    "iterations": "iterations of every job (40, or fewer of large jobs)",
-    "seeds": "number of seeds (3, or 1 of large jobs)",
-    "system": "systems that are compared, the first is the baseline (reno mltcp_reno cassini priority)",
+    "mtu": "largest packet, in bytes (default: 1500, or 9000 from 10gbit on)",
+    "iterations": "iterations of every job (default: 40, or fewer of large jobs)",
+    "seeds": "number of seeds (default: 3, or 1 of large jobs)",
+    "system": "systems to compare, the first is the baseline (default: reno mltcp_reno cassini priority)",
 }
 
 
@@ -39,29 +39,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
     parser.add_argument(
         "words", nargs="*", metavar="TRACE",
-        help="a job: a trace of the library, a file, or COMPUTE/BYTES (500ms/28MB); options follow a comma: gpt2,workers=4",
+        help="job: a trace of the library, a file, or COMPUTE/BYTES (500ms/28MB); options follow a comma: gpt2,workers=4",
     )  # fmt: skip
     parser.add_argument(
         "--model", action="append", default=[], metavar="LINE",
-        help='a job from a model\'s dimensions, in the words of `import --model`: "llama-7b --dp 4 --device h100"',
+        help='job from a model\'s dimensions, in the words of `import --model`: "llama-7b --dp 4 --device h100"',
     )  # fmt: skip
     parser.add_argument(
         "--jobs",
         type=int,
         dest="copies",
         metavar="N",
-        help="number of equal jobs, where one TRACE is given (2)",
+        help="number of equal jobs, if one TRACE is given (default: 2)",
     )
     network = parser.add_argument_group("network")
-    network.add_argument("--rate", metavar="RATE", help="rate of the bottleneck, both directions (100gbit)")
+    network.add_argument("--rate", metavar="RATE", help="rate of the bottleneck, each direction (default: 100gbit)")
     network.add_argument(
         "--rates",
         metavar="RATE,…",
-        help="rates to answer for; each is compared with the larger ones, which are faster networks (twice the rate)",
+        help="rates to answer for; each is compared with the larger ones, as faster networks (default: twice the rate)",
     )
     network.add_argument(
         "--cluster", "--topo", dest="topo", metavar="TOPO",
-        help="servers and their network, as in `run --topo`: leafspine,4,2,8 or ./mine.py (dumbbell)",
+        help="servers and their network, as in `run --topo`: leafspine,4,2,8 or ./mine.py (default: dumbbell)",
     )  # fmt: skip
     as_in_run = parser.add_argument_group("jobs and network, as in `run`")
     for name in FIELDS:
@@ -70,12 +70,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--emulate",
         action="store_true",
-        help="confirm the two best options with real traffic in virtual time; takes minutes",
+        help="confirmation of the two best options with real traffic in virtual time; takes minutes",
     )
-    how.add_argument("--out", default="results", metavar="FOLDER", help="results folder of --emulate (%(default)s)")
-    how.add_argument("--html", type=Path, metavar="FILE", help="write the answer as one HTML file, too")
-    how.add_argument("--json", action="store_true", help="print the answer as JSON")
-    how.add_argument("--quiet", action="store_true", help="print no progress")
+    how.add_argument(
+        "--out", default="results", metavar="FOLDER", help="results folder of --emulate (default: %(default)s)"
+    )
+    how.add_argument("--html", type=Path, metavar="FILE", help="file for the answer as HTML")
+    how.add_argument("--json", action="store_true", help="answer as JSON")
+    how.add_argument("--quiet", action="store_true", help="no progress display")
     parser.set_defaults(quick=None, allow_external_code=None)
 
 

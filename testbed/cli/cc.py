@@ -43,11 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions.add_parser("list", help="congestion controls of the testbed and of this kernel")
     load = actions.add_parser("load", help="register a congestion control under its plain name, until unloaded")
     load.examples = ("mltcp_cubic", "mltcp_reno:slope=2,intercept=0.5")
-    load.add_argument("cc", metavar="NAME", help="for instance mltcp_reno, or mltcp_reno:slope=2,intercept=0.5")
-    load.add_argument("--cgroup", type=Path, help="let the sockets of this cgroup (version 2) use it")
+    load.add_argument("cc", metavar="NAME", help="congestion control: mltcp_reno, or mltcp_reno:slope=2,intercept=0.5")
+    load.add_argument("--cgroup", type=Path, help="cgroup (version 2) whose sockets use it")
     unload = actions.add_parser("unload", help="unregister a congestion control")
-    unload.add_argument("cc", metavar="NAME", help="one that `load` registered")
-    actions.add_parser("status", help="what is loaded, and by whom")
+    unload.add_argument("cc", metavar="NAME", help="congestion control that `load` registered")
+    actions.add_parser("status", help="loaded congestion controls, and the processes that loaded them")
 
 
 def run(parsed: argparse.Namespace) -> int:

@@ -57,7 +57,7 @@ COMMANDS = {
     ),
     "run": Command(
         "experiments", "run one experiment",
-        ("--topo dumbbell --jobs 4", "experiments/interleaving.toml --seeds 5", "--jobs 2 --trace resnet50 --keep-duty --rate 300mbit --on flow --dry-run"),
+        ("--topo dumbbell --jobs 4", "experiments/interleaving.toml --seeds 5", "--jobs 2 --trace resnet50 --keep-duty --rate 300mbit --on flow"),
         codes=RUN,
     ),
     "shell": Command(

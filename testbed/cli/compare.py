@@ -9,8 +9,8 @@ from testbed.core import text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("a", type=Path, help="a results folder, or one experiment's")
-    parser.add_argument("b", type=Path, help="the results folder to compare with it")
+    parser.add_argument("a", type=Path, help="results folder, or one experiment's")
+    parser.add_argument("b", type=Path, help="results folder to compare with it")
     parser.add_argument("--out", type=Path, default=Path("figures"), help="folder for figures (default: %(default)s)")
 
 

@@ -111,7 +111,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument(
         "--curves", action="store_true",
-        help="run stock protocols in virtual time and compare them with published curves (two minutes)",
+        help="comparison of stock protocols in virtual time with published curves (two minutes)",
     )  # fmt: skip
 
 

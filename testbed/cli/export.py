@@ -40,8 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help=f"NCCL Inspector's JSON lines of a rank; {RANK} in the name: of every rank",
     )
-    formats.add_argument("--parquet", type=Path, metavar="FOLDER", help="a Parquet file for each table (needs pyarrow)")
-    formats.add_argument("--csv", type=Path, metavar="FILE", help="one tidy CSV table of all values")
+    formats.add_argument(
+        "--parquet", type=Path, metavar="FOLDER", help="folder for a Parquet file for each table (needs pyarrow)"
+    )
+    formats.add_argument("--csv", type=Path, metavar="FILE", help="tidy CSV table of all values")
     formats.add_argument("--matrix", type=Path, metavar="FILE", help="CSV of the bytes of each job on each bottleneck")
     chosen = parser.add_argument_group("what is exported")
     chosen.add_argument(
@@ -50,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     chosen.add_argument(
         "--rank", type=int, metavar="N", help="rank of the job (default: every rank in --perfetto, else rank 0)"
     )
-    parser.add_argument("--force", action="store_true", help="overwrite files that are there")
+    parser.add_argument("--force", action="store_true", help="permission to overwrite files")
 
 
 def run(parsed: argparse.Namespace) -> int:

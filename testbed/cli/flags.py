@@ -11,23 +11,25 @@ from testbed.spec import Spec, external, fields
 if TYPE_CHECKING:
     from testbed.campaign.stored.folders import Again
 
-SET = "any field by its path: job.0.trace=s2, link.s1-s2.buffer=2ms"
+SET = "field by its path: link.s1-s2.buffer=2ms"
+ADVANCED = "advanced"  # the last group of help
 
 
 def add_all(parser: argparse.ArgumentParser) -> dict[str, argparse._ArgumentGroup]:
-    """Every field of an experiment that has a flag, in the groups of `testbed.spec.fields.GROUPS`."""
-    groups = {title: parser.add_argument_group(title) for title in fields.GROUPS}
-    for name, field in fields.of_struct(Spec).items():
-        if field.declaration.flag:
-            add(groups[field.declaration.group], name)
+    """Every field of an experiment that has a flag, in the groups of `testbed.spec.fields.GROUPS`, and `ADVANCED`."""
+    groups = {title: parser.add_argument_group(title) for title in (*fields.GROUPS, ADVANCED)}
+    for title in fields.GROUPS:
+        for name, field in fields.of_struct(Spec).items():
+            if field.declaration.flag and field.declaration.group == title:
+                add(groups[ADVANCED if field.declaration.advanced else title], name)
     return groups
 
 
-def add(parser: argparse._ActionsContainer, *names: str, suffix: str = "", **shape: Any) -> None:
-    """The fields ``names`` as flags (``rto_min`` is ``--rto-min``); their help ends with a ``suffix``."""
+def add(parser: argparse._ActionsContainer, *names: str, **shape: Any) -> None:
+    """The fields ``names`` as flags (``rto_min`` is ``--rto-min``); ``shape``: arguments of argparse that differ."""
     for name in names:
         field = fields.of_struct(Spec)[name]
-        known = {"help": field.help + suffix, **_shape(field), **shape}
+        known = {"help": field.help, **_shape(field), **shape}
         known["help"] = known["help"].replace("%", "%%")
         parser.add_argument(field.flag, *map(fields.flag, field.declaration.aliases), **known)
         for old in field.declaration.old_names:
@@ -63,17 +65,15 @@ def given(parsed: argparse.Namespace) -> dict[str, Any]:
 def add_retries(parser: argparse._ActionsContainer) -> None:
     """Add ``--retries``."""
     parser.add_argument(
-        "--retries", type=int, metavar="N", help="how often a run that is invalid is repeated (1; 0 under virtual time)"
+        "--retries", type=int, metavar="N", help="repetitions of an invalid run (default: 1; 0 under virtual time)"
     )
 
 
 def add_again(parser: argparse._ActionsContainer) -> None:
-    """What becomes of runs that are there: they are kept unless one of these flags is given."""
+    """Stored runs are kept unless one of these flags is given."""
     either = parser.add_mutually_exclusive_group()
-    either.add_argument("--again", action="store_true", help="run again what is there, and replace it")
-    either.add_argument(
-        "--renew", action="store_true", help="replace runs of another program, kernel or file, and keep all others"
-    )
+    either.add_argument("--again", action="store_true", help="repetition of stored runs, which are replaced")
+    either.add_argument("--renew", action="store_true", help="repetition of runs of another program, kernel or file")
 
 
 def again(parsed: argparse.Namespace) -> Again:
@@ -90,4 +90,4 @@ def add_external(parser: argparse._ActionsContainer, what: str) -> None:
 def check_retries(retries: int | None) -> None:
     """Raises `RequestError` unless 0 ≤ ``retries`` ≤ 100 or it is None."""
     if retries is not None and not 0 <= retries <= 100:
-        raise RequestError(f"--retries {retries}: give how often an invalid run is repeated, 0 to 100")
+        raise RequestError(f"--retries {retries}: an invalid run can be repeated 0 to 100 times. Give such a number.")

@@ -48,9 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="OUT.json",
         help="trace to write",
     )
-    parser.add_argument("--force", action="store_true", help="overwrite OUT.json if it is there")
+    parser.add_argument("--force", action="store_true", help="permission to overwrite OUT.json")
     parser.add_argument(
-        "--check", action="store_true", help="replay the trace in isolation and compare it with the profile"
+        "--check", action="store_true", help="comparison of the profile with a replay of the trace in isolation"
     )
     parser.add_argument("--format", help="format of the files, or ./mine.py (default: found from their contents)")
     parser.add_argument(
@@ -78,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--group-file",
         type=Path,
         metavar="FILE",
-        help="JSON file with the ranks of each process group (default: the one beside the trace)",
+        help="JSON file with the ranks of each process group (default: the one next to the trace)",
     )
     missing.add_argument(
         "--steps",
@@ -89,9 +89,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     chosen.add_argument(
         "--group",
         metavar="NAME",
-        help="only this process group, by name or description (default: all that have several ranks)",
+        help="process group to import, by name or description (default: all that have several ranks)",
     )
-    chosen.add_argument("--only", metavar="KIND,…", help=f"only these kinds: {', '.join(_KINDS)}")
+    chosen.add_argument("--only", metavar="KIND,…", help=f"kinds of collectives to import: {', '.join(_KINDS)}")
     layout = parser.add_argument_group("how a model is trained (without FILE)")
     for one in options.declared(Layout):
         layout.add_argument(

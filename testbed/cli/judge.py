@@ -10,7 +10,7 @@ from testbed.core.errors import EXIT_INVALID, EXIT_OK, RequestError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("results", help="a run directory, or a folder with some")
+    parser.add_argument("results", help="run directory, or folder with run directories")
 
 
 def run(parsed: argparse.Namespace) -> int:

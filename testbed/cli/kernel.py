@@ -17,14 +17,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--linux-source",
         type=Path,
         metavar="PATH",
-        help="a tarball or tree of Linux 6.1 or newer (the distribution's newest package)",
+        help="tarball or tree of Linux 6.1 or newer (default: the distribution's newest package)",
     )
-    parser.add_argument("--if-missing", action="store_true", help="be content with any usable one")
+    parser.add_argument("--if-missing", action="store_true", help="no build if a usable kernel is there")
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
-        "--build", action="store_true", help="build one here, which runs use in place of the shipped one"
+        "--build", action="store_true", help="new build on this machine, which runs use instead of the shipped kernel"
     )
-    which.add_argument("--shipped", action="store_true", help="use the kernel that the installed wheel ships again")
+    which.add_argument("--shipped", action="store_true", help="return to the kernel that the installed wheel ships")
 
 
 def run(parsed: argparse.Namespace) -> int:

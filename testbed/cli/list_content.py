@@ -17,7 +17,12 @@ TRACES = "traces"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     kinds = [TRACES, *(kind.word for kind in registry.KINDS)]
     parser.add_argument(
-        "kind", nargs="?", default=TRACES, choices=kinds, metavar="KIND", help=f"one of {', '.join(kinds)} ({TRACES})"
+        "kind",
+        nargs="?",
+        default=TRACES,
+        choices=kinds,
+        metavar="KIND",
+        help=f"one of {', '.join(kinds)} (default: {TRACES})",
     )
 
 

@@ -21,7 +21,9 @@ ANSWER = re.compile(r"time=([\d.]+) ms")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
-    runs.add_experiment(parser, "execute code (topology, congestion control, program) that the experiment's file names")
+    runs.add_experiment(
+        parser, "permission to execute code (topology, congestion control, program) that the experiment's file names"
+    )
 
 
 def run(parsed: argparse.Namespace) -> int:

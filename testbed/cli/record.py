@@ -24,13 +24,26 @@ INSTALL = "pip install 'mltcp-testbed[torch]'"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s [OPTION ...] -- COMMAND ..."
     parser.add_argument(
-        "-o", "--out", type=Path, default=Path("recorded.json"), metavar="FILE", help="trace to write (%(default)s)"
+        "-o",
+        "--out",
+        type=Path,
+        default=Path("recorded.json"),
+        metavar="FILE",
+        help="trace to write (default: %(default)s)",
     )
-    parser.add_argument("--name", default="", help="of the trace; the file's, if not given")
-    parser.add_argument("--native-rate", default="", metavar="RATE", help="link rate the times hold for: 10gbit")
-    parser.add_argument("--on", default="", metavar="HARDWARE", help="what it ran on, such as '2 x A100, NVLink'")
-    parser.add_argument("--skip", type=int, default=2, metavar="K", help="first steps left out (%(default)s)")
-    parser.add_argument("command", nargs=argparse.REMAINDER, help="such as: torchrun --nproc-per-node 2 train.py")
+    parser.add_argument("--name", default="", help="name of the trace (default: that of the file)")
+    parser.add_argument(
+        "--native-rate", default="", metavar="RATE", help="link rate at which the times are recorded: 10gbit"
+    )
+    parser.add_argument(
+        "--on", default="", metavar="HARDWARE", help="hardware of the training, such as '2 x A100, NVLink'"
+    )
+    parser.add_argument(
+        "--skip", type=int, default=2, metavar="K", help="number of first steps left out (default: %(default)s)"
+    )
+    parser.add_argument(
+        "command", nargs=argparse.REMAINDER, help="command that trains, such as: torchrun --nproc-per-node 2 train.py"
+    )
 
 
 def run(parsed: argparse.Namespace) -> int:

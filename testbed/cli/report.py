@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out",
         type=Path,
         default=Path("report.html"),
-        help="report as HTML; Markdown beside it (default: %(default)s)",
+        help="report as HTML, with Markdown next to it (default: %(default)s)",
     )
     parser.add_argument(
         "--figures", type=Path, default=Path("figures"), help="folder for figures (default: %(default)s)"
@@ -24,11 +24,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep",
         action="store_true",
-        help="a figure without results stays as the last report with these figures had it; without this it is left out",
+        help="figures without results, as in the last report; without this flag they are left out",
     )
     parser.add_argument(
         "--experiments", nargs="+", type=Path, metavar="FILE",
-        help="only the figures of these experiment files (experiments/interleaving.toml), and their claims",
+        help="experiment files whose figures and claims are drawn: experiments/interleaving.toml (default: all)",
     )  # fmt: skip
     parser.add_argument(
         "--explorer", type=Path, metavar="FILE", help="file of `mltcp explore` that figures link to (default: no links)"

@@ -25,54 +25,54 @@ if TYPE_CHECKING:
     from testbed.cli.shell_terminal import Display
     from testbed.core.runs.summary import Summary
 
-DESCRIPTION = """Run training jobs against each other over a shared bottleneck, on the real TCP stack. Quantities need a unit:
-500mbit, 64kB, 1.5ms. Algorithms take parameters: --system mltcp_reno:slope=1.75,intercept=0.25."""
+DESCRIPTION = """Run training jobs that share a bottleneck, on the real TCP stack. Quantities need a unit: 500mbit, 64kB.
+Parameters follow a colon: mltcp_reno:slope=1.75."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
-    groups, how = add_experiment(
+    groups = add_experiment(
         parser,
-        "execute code (topology, congestion control, program) that the experiment's file names, as root; or that RUNDIR names, with --verify",
+        "permission to execute code (topology, congestion control, program) that the experiment's file names, as root; with --verify, that RUNDIR names",
     )
-    flags.add_retries(groups["repetition"])
-    flags.add_again(how)
-    how.add_argument(
-        "--verify", type=Path, metavar="RUNDIR", help="repeat a run from its manifest and compare byte for byte"
+    execution, advanced = groups["execution"], groups[flags.ADVANCED]
+    execution.add_argument("--dry-run", action="store_true", help="list of what would be done; nothing is run")
+    flags.add_again(execution)
+    flags.add_retries(advanced)
+    advanced.add_argument(
+        "--verify",
+        type=Path,
+        metavar="RUNDIR",
+        help="stored run to repeat from its manifest, and to compare byte for byte",
     )
-    how.add_argument(
+    advanced.add_argument(
         "--pause-at",
         metavar="TIME",
-        help="stop each run TIME after its start and open its shell, under virtual time: 10s",
+        help="time after its start at which each run stops and opens its shell, under virtual time: 10s",
     )
-    how.add_argument(
-        "--json",
-        action="store_true",
-        help="print the summary as JSON; with --dry-run, the runs, their folders and the expected time",
-    )
-    how.add_argument("--quiet", action="store_true", help="no progress")
-    how.add_argument("--dry-run", action="store_true", help="print what would be done, in order")
-    how.add_argument("--strict", action="store_true", help="a suspect result ends with code 4")
+    groups["results"].add_argument("--json", action="store_true", help="JSON instead of tables; also with --dry-run")
+    groups["results"].add_argument("--quiet", action="store_true", help="no progress display")
+    advanced.add_argument("--strict", action="store_true", help="exit code 4 for a suspect result, too")
 
 
-def add_experiment(
-    parser: argparse.ArgumentParser, external: str
-) -> tuple[dict[str, argparse._ArgumentGroup], argparse._ArgumentGroup]:  # fmt: skip
-    """Arguments that select the experiment; ``external``: the code that is executed only if that is allowed."""
+def add_experiment(parser: argparse.ArgumentParser, external: str) -> dict[str, argparse._ArgumentGroup]:
+    """The arguments that define an experiment, by group; ``external``: help of `--allow-external-code`."""
     parser.add_argument("file", nargs="?", help="experiment as TOML; flags override its fields")
     groups = flags.add_all(parser)
-    how = parser.add_argument_group("how")
-    how.add_argument("--set", action="append", metavar="PATH=VALUE", help=flags.SET)
-    groups["where it runs"].add_argument(
+    execution, advanced = groups["execution"], groups[flags.ADVANCED]
+    execution.add_argument("--set", action="append", metavar="PATH=VALUE", help=flags.SET)
+    execution.add_argument("--quick", action="store_true", help="reduced experiment, by the file's [quick] table")
+    groups["results"].add_argument(
+        "--out", metavar="FOLDER", default="results", help="results folder (default: %(default)s)"
+    )
+    advanced.add_argument(
         "--linux-source",
         type=Path,
         metavar="PATH",
-        help="a user-mode Linux of one's own: tarball or tree, 6.1 or newer",
+        help="custom user-mode Linux: tarball or tree, 6.1 or newer (default: the shipped or installed one)",
     )
-    flags.add_external(how, external)
-    groups["results"].add_argument("--out", default="results", help="where results go (%(default)s)")
-    how.add_argument("--quick", action="store_true", help="as the file's [quick] table has it: less of everything")
-    return groups, how
+    flags.add_external(advanced, external)
+    return groups
 
 
 def run(parsed: argparse.Namespace) -> int:

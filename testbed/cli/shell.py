@@ -26,10 +26,12 @@ HERE = ("uml", "host")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
-    runs.add_experiment(parser, "execute code (topology, congestion control, program) that the experiment's file names")
+    runs.add_experiment(
+        parser, "permission to execute code (topology, congestion control, program) that the experiment's file names"
+    )
     parser.add_argument(
         "--script", metavar="FILE",
-        help="Mininet script to execute in place of the command line; its network is the default of --topo",
+        help="Mininet script to execute instead of the command line; its network is the default of --topo",
     )  # fmt: skip
 
 

@@ -22,14 +22,12 @@ MOST_ROWS = 200  # of the table: the first and the last of them
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("trace", help=f"a file, or one of the library: {', '.join(traces.names())}")
-    parser.add_argument("--rate", metavar="RATE", help="rate of every worker's link (the trace's native rate)")
-    parser.add_argument(
-        "--workers", type=int, metavar="N", help="number of workers (as many as the trace has ranks, or 2)"
-    )
+    parser.add_argument("trace", help=f"trace: a file, or one of the library: {', '.join(traces.names())}")
+    parser.add_argument("--rate", metavar="RATE", help="rate of every worker's link (default: the trace's native rate)")
+    parser.add_argument("--workers", type=int, metavar="N", help="number of workers (default: the trace's ranks, or 2)")
     flags.add(parser, "device", "peak", "mfu", "memory", "keep_duty")
     parser.add_argument(
-        "-o", "--out", type=Path, metavar="FILE", help="file of the drawing: .png, .pdf or .svg (NAME.png)"
+        "-o", "--out", type=Path, metavar="FILE", help="file of the drawing: .png, .pdf or .svg (default: NAME.png)"
     )
 
 

@@ -49,36 +49,47 @@ DESCRIPTION = "Runs what is not there yet, in a shuffled order; a run that fails
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
     parser.add_argument("files", nargs="+", help="experiments as TOML, each with or without a [sweep]")
-    parser.add_argument("-j", "--parallel", type=int, default=1, help="runs at a time (1; more on uml alone)")
+    parser.add_argument(
+        "-j",
+        "--parallel",
+        type=int,
+        default=1,
+        metavar="N",
+        help="concurrent runs; more than 1 only on uml (default: 1)",
+    )
     flags.add(
         parser, "on", action="append",
-        help="where to run, whatever the files say; several other machines (ssh:a,ssh:b, or --on repeated) share the runs",
+        help="backend; several other machines (ssh:a,ssh:b, or --on repeated) share the runs (default: the files')",
     )  # fmt: skip
+    flags.add(parser, "seeds", help="number of seeds; intervals need 3 or more (default: each file's)")
+    flags.add(parser, "iterations", help="iterations to measure per job (default: each file's)")
+    parser.add_argument("--set", action="append", metavar="PATH=VALUE", help=f"{flags.SET}, in all files")
+    parser.add_argument("--quick", action="store_true", help="reduced experiments, by the files' [quick] tables")
     parser.add_argument(
-        "--executor", default="local", metavar="NAME",
-        help="who carries runs out: local (processes here; %(default)s), dask (a cluster of -j workers here), dask:tcp://HOST:PORT "
-        "(a cluster that is there), slurm[:PARTITION]; -j is how many at a time",
-    )  # fmt: skip
-    parser.add_argument(
-        "--verify-sample", metavar="FRACTION",
-        help="repeat this share of the runs under virtual time (1%%), on other workers if there are, and compare bytes",
-    )  # fmt: skip
-    parser.add_argument("--out", default="results", help="where results go (%(default)s)")
-    parser.add_argument("--set", action="append", metavar="PATH=VALUE", help=f"{flags.SET}; in all of them")
-    flags.add(parser, "seeds", "iterations", suffix=", in all of them")
-    flags.add_retries(parser)
-    flags.add_again(parser)
-    flags.add_external(parser, "execute code (topology, congestion control, program) that the files name, as root")
-    parser.add_argument("--quick", action="store_true", help="as the files' [quick] tables have it: less of everything")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
-    parser.add_argument(
-        "--dry-run", action="store_true", help="print what would be run, where results go, and the expected time"
+        "--dry-run", action="store_true", help="list of runs, folders and expected time; nothing is run"
     )
-    parser.add_argument("--json", action="store_true", help="with --dry-run: for programs")
-    parser.add_argument(
+    flags.add_again(parser)
+    parser.add_argument("--out", metavar="FOLDER", default="results", help="results folder (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="JSON instead of text, with --dry-run")
+    parser.add_argument("--quiet", action="store_true", help="no progress display")
+    advanced = parser.add_argument_group(flags.ADVANCED)
+    advanced.add_argument(
+        "--executor", default="local", metavar="NAME",
+        help="executor of the runs: local (processes on this machine), dask (a new cluster of -j workers), dask:tcp://HOST:PORT "
+        "(an existing cluster), slurm[:PARTITION]; -j limits the concurrent runs (default: %(default)s)",
+    )  # fmt: skip
+    advanced.add_argument(
+        "--verify-sample", metavar="FRACTION",
+        help="fraction of the runs under virtual time to repeat, on other workers if possible, and to compare: 1%% (default: none)",
+    )  # fmt: skip
+    flags.add_retries(advanced)
+    flags.add_external(
+        advanced, "permission to execute code (topology, congestion control, program) that the files name, as root"
+    )
+    advanced.add_argument(
         "--measure", choices=["backend", "flags"],
-        help="run nothing; measure what --on (host, vagrant, ssh:HOST) carries, and print the backend that can run these experiments: "
-        "that one, uml, or vagrant-uml (the user-mode kernel of the VM); or the flags with which that one can run the file",
+        help="measurement of --on (host, vagrant, ssh:HOST), without a run; backend: prints the backend that can run these experiments: "
+        "that one, uml, or vagrant-uml (the user-mode kernel of the VM); flags: prints the flags with which that one can run the file",
     )  # fmt: skip
 
 

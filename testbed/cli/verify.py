@@ -13,11 +13,16 @@ from testbed.core.errors import EXIT_FAILED, EXIT_OK
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("verify", type=Path, metavar="RUN", help="run directory, with its manifest.json")
     parser.add_argument(
-        "--linux-source", type=Path, metavar="PATH", help="tarball or tree of Linux 6.1 or newer, for user-mode Linux"
+        "--linux-source",
+        type=Path,
+        metavar="PATH",
+        help="custom user-mode Linux: tarball or tree, 6.1 or newer (default: the shipped or installed one)",
     )
     flags.add(parser, "wall_limit")
-    flags.add_external(parser, "execute code (topology, congestion control, program) that the manifest names")
-    parser.add_argument("--dry-run", action="store_true", help="print what would be done, in order")
+    flags.add_external(
+        parser, "permission to execute code (topology, congestion control, program) that the manifest names"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="list of what would be done; nothing is run")
 
 
 def run(parsed: argparse.Namespace) -> int:

@@ -35,9 +35,7 @@ class LinkSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """What one link of the topology has of its own; both directions, or with `oneway` that which it is named by ("h1-s1": what h1 sends)."""
 
     rate: Annotated[LinkRate | None, field("bottleneck rate, or a fraction of the experiment's: 50%")] = None
-    buffer: Annotated[
-        QueueLength | None, field("bottleneck buffer, as time, size or frames: 1ms, 500kB, 200p", metavar="LENGTH")
-    ] = None
+    buffer: Annotated[QueueLength | None, field("bottleneck buffer: 1ms, 500kB or 200p", metavar="LENGTH")] = None
     ecn: Annotated[Marks | None, field("ECN marking of a bottleneck", metavar="THRESHOLDS")] = None
     queue: Annotated[str | None, field("bottleneck queue", metavar="QUEUE")] = None
     rate_trace: Annotated[str | None, field("file whose rates a bottleneck follows (mahimahi)", metavar="FILE")] = None
@@ -69,36 +67,45 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """One experiment. `testbed.spec.read` makes a checked one."""
 
     name: Annotated[str, field("results folder name", group="results", if_unset="from the other fields")] = ""
-    topo: Annotated[
-        str, field("topology, or ./mine.py; with arguments as in Mininet: dumbbell,4", group="network", metavar="NAME")
-    ] = "dumbbell"
+    topo: Annotated[str, field("topology: dumbbell,4 or ./mine.py", group="network", metavar="NAME")] = "dumbbell"
     scheduler: Annotated[
         tuple[str, ...],
         field(
-            "job schedulers, which place workers on hosts: spread, packed, random, or ./mine.toml; several: crossed with the systems",
+            "job schedulers, which place workers on hosts: spread, packed, random, or ./mine.toml; several: combined with every system",
             group="workload",
+            advanced=True,
             metavar="NAME",
             aliases=("place",),
         ),
     ] = ("spread",)
     jobs: Annotated[int, field("number of jobs", group="workload")] = 2
-    workers: Annotated[
-        int | None, field("workers per job", group="workload", if_unset="as many as the trace has ranks, or 2")
-    ] = None
+    workers: Annotated[int | None, field("workers per job", group="workload", if_unset="the trace's ranks, or 2")] = (
+        None
+    )
     trace: Annotated[
         str | None,
         field(
-            "trace to replay: a name of the library, or ./mine.json",
+            "library trace, or ./mine.json",
             group="workload",
-            if_unset="a synthetic job",
+            if_unset="synthetic job",
         ),
     ] = None
-    compute: Annotated[Duration | None, field("compute time per iteration of a synthetic job", group="workload")] = None
+    compute: Annotated[
+        Duration | None,
+        field(
+            "compute time per iteration of a synthetic job",
+            group="workload",
+            advanced=True,
+            if_unset="such that the jobs offer 96 % of the link rate",
+        ),
+    ] = None
     bytes: Annotated[
         Size | None,
         field(
-            "bytes per iteration of a synthetic job: sent one way by two workers, all-reduced by more",
+            "bytes per iteration of a synthetic job: one way between two workers, all-reduced by more",
             group="workload",
+            advanced=True,
+            if_unset="such that the jobs offer 96 % of the link rate",
         ),
     ] = None
     buckets: Annotated[
@@ -106,24 +113,26 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         field(
             "buckets in which a synthetic job exchanges its tensor during the backward pass",
             group="workload",
+            advanced=True,
             if_unset="1, after the backward pass",
         ),
     ] = None
     collective: Annotated[
         str | None,
         field(
-            "all-reduce algorithm: ring, tree, parameter_server, …, or ./mine.py",
+            "all-reduce algorithm, or ./mine.py",
             group="workload",
             metavar="NAME",
             if_unset="ring",
         ),
     ] = None
-    channels: Annotated[int, field("parallel connections per flow", group="workload")] = 1
+    channels: Annotated[int, field("parallel connections per flow", group="workload", advanced=True)] = 1
     credit_bytes: Annotated[
         Size | None,
         field(
             "bytes that a worker may have outstanding; front layers go first, and exchanges overlap",
             group="workload",
+            advanced=True,
             old_names=("window",),
             folder_name="window",
             if_unset="one exchange at a time",
@@ -134,6 +143,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         field(
             "largest part of a message that takes credit",
             group="workload",
+            advanced=True,
             old_names=("partition",),
             folder_name="partition",
             if_unset="the whole message",
@@ -144,15 +154,17 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         field(
             f"model to train over the emulated network: {', '.join(training.names())}; gap filling: cnn:fill=mean_of_received or cnn:feedback",
             group="workload",
+            advanced=True,
             metavar="MODEL",
-            if_unset="messages hold no data",
+            if_unset="none: messages hold no data",
         ),
     ] = None
     job: Annotated[
         tuple[Job, ...],
         field(
-            'one job; repeatable: resnet50,workers=4,offset=2s; synthetic,compute=1s,bytes=5MB; ddp:resnet18 or cmd:"python train.py" (real PyTorch, on `host`)',
+            "one job, repeatable: resnet50,workers=4; ddp:resnet18; cmd:COMMAND",
             group="workload",
+            if_unset="--jobs equal jobs",
         ),
     ] = ()
     job_order: Annotated[
@@ -160,6 +172,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         field(
             "order of jobs: that of the file, or shuffled by the seed",
             group="workload",
+            advanced=True,
             old_values={"listed": "file", "drawn": "shuffled"},
             folder_name="job_order",
         ),
@@ -167,7 +180,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     system: Annotated[
         tuple[str, ...],
         field(
-            "congestion controls, transports (ltp, mlt) or flow schedulers (cassini, priority) to compare; the first is the baseline",
+            "congestion controls, transports, flow schedulers; the first is the baseline",
             group="systems",
             aliases=("cc",),
         ),
@@ -178,14 +191,13 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     ] = "recommended"
     iterations: Annotated[int, field("iterations to measure per job", group="repetition", low=1, high=100_000)] = 30
     seed: Annotated[int, field("first seed", group="repetition", low=0, high=2**31)] = 1
-    seeds: Annotated[
-        int, field("number of seeds; 3 or more give confidence intervals", group="repetition", low=1, high=1000)
-    ] = 1
+    seeds: Annotated[int, field("number of seeds; intervals need 3 or more", group="repetition", low=1, high=1000)] = 1
     isolated_runs: Annotated[
         Literal["auto", "each", "first", "none"],
         field(
-            "runs of a job in isolation: auto (each kind of job once, under systems that can change its time), each (kind, system and seed), first (seed), or none",
+            "isolated runs: auto (each kind of job once, under systems that can change its time), each (kind, system and seed), first (seed), or none",
             group="repetition",
+            advanced=True,
             old_names=("alone",),
         ),
     ] = "auto"
@@ -195,15 +207,16 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     rate_trace: Annotated[
         str | None,
         field(
-            "file whose rates all bottlenecks without a rate of their own follow (mahimahi: a time in ms for each packet)",
+            "mahimahi file (a time in ms per packet) with the rate of all bottlenecks that set none",
             group="network",
+            advanced=True,
             metavar="FILE",
             if_unset="constant rate",
         ),
     ] = None
     buffer: Annotated[
         QueueLength,
-        field("bottleneck buffer, as time, size or frames: 1ms, 500kB, 200p", group="network", metavar="LENGTH"),
+        field("bottleneck buffer: 1ms, 500kB or 200p", group="network", metavar="LENGTH"),
     ] = msgspec.field(default_factory=lambda: QueueLength("200p"))
     mtu: Annotated[int, field("largest IP packet, in bytes", group="network", metavar="BYTES", low=576, high=65535)] = (
         1500
@@ -221,6 +234,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         field(
             "separate bottleneck queue for pure ACKs, served first",
             group="network",
+            advanced=True,
             old_names=("acks",),
             old_values={"mixed": "off", "first": "on"},
             folder_name="acks",
@@ -229,7 +243,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     ecn: Annotated[
         Marks,
         field(
-            "ECN marking by RED: on (from a fifth of the buffer), a threshold (65kB, 200us, 40p), MIN,MAX,PROBABILITY, or off",
+            "ECN marking: on (from 20 % of the buffer), off, 65kB, 200us, 40p, or MIN,MAX,PROBABILITY",
             group="network",
             metavar="THRESHOLDS",
             const="on",
@@ -238,7 +252,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     queue: Annotated[
         str,
         field(
-            "bottleneck queue: fifo (marks by --ecn), codel, fq_codel, cake, pie, fq, sfq, or ./mine.py; with options: fq_codel:target=5ms",
+            "bottleneck queue: fifo, codel, fq_codel:target=5ms, cake, pie, fq, sfq or ./mine.py",
             group="network",
             metavar="QUEUE",
         ),
@@ -246,36 +260,43 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     priority_queues: Annotated[
         PriorityQueues,
         field(
-            "strict-priority queues by DSCP, below one for control; 4,drop-non-ect: drop what cannot be marked; 4,mlt-thresholds: MLT's; 1,separate-control: one data queue; 1: one for all",
+            "strict-priority queues by DSCP, below one for control; 4,drop-non-ect: packets without ECN are dropped; 4,mlt-thresholds: MLT's thresholds; 1,separate-control: one data queue; 1: one queue for all",
             group="network",
+            advanced=True,
             metavar="N",
             old_names=("bands",),
             folder_name="bands",
         ),
     ] = msgspec.field(default_factory=lambda: PriorityQueues("1"))
-    delay: Annotated[
-        Duration, field("one-way delay, added on the last hop of each path", group="network", high="1s")
-    ] = msgspec.field(default_factory=lambda: Duration(0))
-    jitter: Annotated[Duration, field("uniform variation of the delay; packets may be reordered", group="network")] = (
-        msgspec.field(default_factory=lambda: Duration(0))
+    delay: Annotated[Duration, field("one-way delay on the last hop", group="network", high="1s")] = msgspec.field(
+        default_factory=lambda: Duration(0)
     )
+    jitter: Annotated[
+        Duration, field("uniform variation of the delay; packets may be reordered", group="network", advanced=True)
+    ] = msgspec.field(default_factory=lambda: Duration(0))
     loss: Annotated[
         Loss,
         field(
-            "random packet loss on the last hop: 1%, or ge:loss=80%,p=0.1%,r=5% (Gilbert-Elliott: loss in bursts, probability to enter and to leave one)",
+            "packet loss on the last hop: 1%, or in bursts: ge:loss=80%,p=0.1%,r=5%",
             group="network",
             metavar="FRACTION",
         ),
     ] = msgspec.field(default_factory=lambda: Loss("0%"))
     corrupt: Annotated[
         Share,
-        field("fraction of packets with one bit flipped on the last hop", group="network", metavar="FRACTION"),
+        field(
+            "fraction of packets with one bit flipped on the last hop",
+            group="network",
+            advanced=True,
+            metavar="FRACTION",
+        ),
     ] = msgspec.field(default_factory=lambda: Share("0%"))
     background: Annotated[
         tuple[str, ...],
         field(
-            "background traffic, once for each source: long, poisson:load=0.3,sizes=websearch, incast, storage, checkpoint, inference, iperf3, cmd:command=…, each with its options",
+            "background traffic: long, poisson, incast, storage, checkpoint, inference, iperf3, cmd",
             group="network",
+            if_unset="none",
             metavar="TRAFFIC",
         ),
     ] = ()
@@ -284,6 +305,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         field(
             "start times: clustered (within 5 % of an iteration), uniform, or one per job: 0ms,50ms,…",
             group="workload",
+            advanced=True,
             metavar="STARTS",
             old_names=("offsets",),
             folder_name="offsets",
@@ -294,6 +316,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         field(
             "compute-time noise: 5%, lognormal:5%, stragglers:1%",
             group="workload",
+            advanced=True,
             if_unset="that of the trace",
         ),
     ] = None
@@ -302,7 +325,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         field(
             "minimum RTO, 1ms to 200ms",
             group="network",
-            if_unset="200ms, the kernel's",
+            if_unset="200ms",
             low="1ms",
             high="200ms",
         ),
@@ -310,7 +333,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     nic: Annotated[
         NicRate,
         field(
-            "NIC rate: a fraction of the link rate (100%), a rate, or inf (unshaped)",
+            "NIC rate: 25gbit, 50% of the link, inf",
             group="network",
             metavar="RATE",
         ),
@@ -320,6 +343,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         field(
             "NIC egress queue: pfifo_fast:20ms (a time or a size), fq (paces), or none (never drops)",
             group="network",
+            advanced=True,
             metavar="QUEUE",
         ),
     ] = msgspec.field(default_factory=lambda: HostQueue("pfifo_fast:20ms"))
@@ -328,6 +352,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         field(
             "socket send buffer limit",
             group="network",
+            advanced=True,
             if_unset="above what the path holds",
             low="4096B",
             high="2GB",
@@ -335,13 +360,14 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     ] = None
     slow_start_after_idle: Annotated[
         Literal[0, 1],
-        field("congestion window reset after idle time: 1 (Linux's default) or 0", group="network"),
+        field("congestion window reset after idle time: 1 (Linux's default) or 0", group="network", advanced=True),
     ] = 0
     represents_rate: Annotated[
         Rate | None,
         field(
             "rate that this run represents; host limits in bytes are scaled to it",
             group="network",
+            advanced=True,
             if_unset="--rate",
             old_names=("scale_of",),
         ),
@@ -351,31 +377,45 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         field(
             f"device for traces that give flops: {', '.join(devices.KNOWN)}",
             group="workload",
+            advanced=True,
             metavar="NAME",
             if_unset="the trace's",
         ),
     ] = None
     peak: Annotated[
         Flops | None,
-        field("peak speed of the device: 312tflops", group="workload", metavar="SPEED", if_unset="the device's"),
+        field(
+            "peak speed of the device: 312tflops",
+            group="workload",
+            advanced=True,
+            metavar="SPEED",
+            if_unset="the device's",
+        ),
     ] = None
     mfu: Annotated[
         Share | None,
         field(
             "model FLOPs utilization: fraction of the peak that training reaches",
             group="workload",
+            advanced=True,
             metavar="FRACTION",
             if_unset="40%, or the trace's",
         ),
     ] = None
     memory: Annotated[
         Bandwidth | None,
-        field("memory bandwidth of the device: 2tb/s", group="workload", metavar="BANDWIDTH", if_unset="the device's"),
+        field(
+            "memory bandwidth of the device: 2tb/s",
+            group="workload",
+            advanced=True,
+            metavar="BANDWIDTH",
+            if_unset="the device's",
+        ),
     ] = None
     keep_duty: Annotated[
         bool,
         field(
-            "bytes scaled by rate ÷ native rate: communication keeps its fraction of the iteration",
+            "bytes scaled by rate ÷ native rate",
             group="workload",
             if_unset="unscaled",
         ),
@@ -385,6 +425,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         field(
             "rate of exchanges between GPUs of one server",
             group="network",
+            advanced=True,
             old_names=("intra_rate",),
             folder_name="intra_rate",
             if_unset="unlimited",
@@ -395,6 +436,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         field(
             "NICs per server (rails), one link each; rank r uses NIC r mod N",
             group="network",
+            advanced=True,
             metavar="N",
             low=1,
             high=16,
@@ -405,6 +447,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         field(
             "sampling interval of links and flows",
             group="measurement",
+            advanced=True,
             old_names=("sample",),
             folder_name="sample",
             low="1ms",
@@ -415,6 +458,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         field(
             "rows of messages.csv: per round and peer, or per message",
             group="measurement",
+            advanced=True,
             old_names=("messages",),
             old_values={"rounds": "per-round", "full": "per-message"},
             folder_name="messages",
@@ -423,29 +467,39 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     capture: Annotated[
         tuple[str, ...],
         field(
-            "links (s1-s2, both directions) and hosts (h1) whose packets are kept, as a pcapng file each",
+            "links (s1-s2, both directions) and hosts (h1) to capture, each into a pcapng file",
             group="measurement",
+            advanced=True,
+            if_unset="none",
             metavar="PLACE",
         ),
     ] = ()
     capture_iterations: Annotated[
         str | None,
         field(
-            "iterations of which packets are kept: 3-5, or 7; the numbers are those of iterations.csv",
+            "iterations to capture, as numbered in iterations.csv: 3-5, or 7",
             group="measurement",
+            advanced=True,
             metavar="FIRST-LAST",
             if_unset="all",
         ),
     ] = None
     snaplen: Annotated[
         int,
-        field("bytes kept of each captured packet, headers included", group="measurement", low=64, high=65000),
+        field(
+            "bytes kept of each captured packet, headers included",
+            group="measurement",
+            advanced=True,
+            low=64,
+            high=65000,
+        ),
     ] = 96
     stop_when_periodic: Annotated[
         int,
         field(
-            "identical iterations (to the nanosecond) after which a run ends and the rest is filled in; virtual time only; 0: never",
+            "number of identical iterations (to the nanosecond) after which a run ends and the rest is filled in; virtual time only; 0: never",
             group="repetition",
+            advanced=True,
             const=3,
             low=0,
             high=1000,
@@ -454,8 +508,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     on: Annotated[
         str,
         field(
-            "backend: uml (user-mode Linux, virtual time), host (this kernel; root), flow (flow-level simulator), vagrant, ssh:[USER@]HOST[:PORT]; auto: uml if possible, else host",
-            group="where it runs",
+            "backend: uml (virtual time), host (this kernel, as root), flow (simulator), vagrant, ssh:[USER@]HOST[:PORT], auto",
+            group="execution",
             metavar="BACKEND",
         ),
     ] = "auto"
@@ -463,8 +517,9 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Duration | None,
         field(
             "wall-time limit of a run",
-            group="where it runs",
-            if_unset="stop when nothing progresses",
+            group="execution",
+            advanced=True,
+            if_unset="none; a run without progress is stopped",
         ),
     ] = None
 

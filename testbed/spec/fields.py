@@ -19,7 +19,7 @@ import msgspec
 from testbed.core.errors import RequestError
 from testbed.core.units import Quantity, Written
 
-GROUPS = ("workload", "systems", "network", "repetition", "measurement", "where it runs", "results")
+GROUPS = ("systems", "workload", "network", "repetition", "measurement", "execution", "results")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +36,7 @@ class Declaration:
     folder_name: str = ""  # its name in names of folders, which keep the old words, too
     const: Any = None  # what its flag means without a value
     flag: bool = True  # whether it has one
+    advanced: bool = False  # whether help lists its flag in the group of advanced ones
     low: int | str | None = None  # the least; a quantity with its unit
     high: int | str | None = None
 
@@ -63,16 +64,16 @@ class Field:
 
     @property
     def usual(self) -> str:
-        """The default as it is typed; empty if there is none."""
-        if isinstance(self.default, tuple):
+        """The default, as it is typed, or in words; empty if there is none."""
+        if isinstance(self.default, tuple) and self.default:
             return " ".join(map(str, self.default))
-        if self.default in (None, "") or isinstance(self.default, bool | dict):
+        if self.default in (None, "", ()) or isinstance(self.default, bool | dict):
             return self.declaration.if_unset
         return str(getattr(self.default, "exact", self.default))
 
     @property
     def help(self) -> str:
-        """The meaning of the field, with its default in brackets."""
+        """What it means, and its default in brackets."""
         return _with(self.declaration.description, self.usual)
 
     @property
@@ -227,4 +228,4 @@ def _plain(kind: Any) -> type:
 
 
 def _with(description: str, usual: str) -> str:
-    return f"{description} ({usual})" if usual else description
+    return f"{description} (default: {usual})" if usual else description

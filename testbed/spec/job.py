@@ -43,10 +43,10 @@ class JobError(RequestError):
 class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """One job; a field that is None is as the experiment has it."""
 
-    trace: Annotated[str | None, field("trace to replay: a name of the library, or ./mine.json")] = None
+    trace: Annotated[str | None, field("library trace, or ./mine.json")] = None
     compute: Annotated[Duration | None, field("compute time per iteration of a synthetic job")] = None
     bytes: Annotated[
-        Size | None, field("bytes per iteration of a synthetic job: sent one way by two workers, all-reduced by more")
+        Size | None, field("bytes per iteration of a synthetic job: one way between two workers, all-reduced by more")
     ] = None
     buckets: Annotated[
         int | None, field("buckets in which a synthetic job exchanges its tensor during the backward pass")

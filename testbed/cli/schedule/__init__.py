@@ -28,64 +28,93 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         help="job list: CSV with the columns job, gpus, iterations, gradient_bytes, compute_s (or trace) and arrival_s; TOML; or a log of Slurm (sacct), Acme, Philly, Helios or PAI",
     )
-    parser.add_argument("--servers", type=int, default=10, metavar="N", help="servers (10)")
+    parser.add_argument("--servers", type=int, default=10, metavar="N", help="number of servers (default: %(default)s)")
     parser.add_argument(
         "--gpus", default="4,8,16,32", metavar="LIST",
-        help="GPUs of each server, a list cycled over them, or drawn:LIST, drawn from it by the seed (4,8,16,32)",
+        help="GPUs of each server: a list, repeated as needed, or drawn:LIST, sampled by the seed (default: %(default)s)",
     )  # fmt: skip
-    parser.add_argument("--rate", default="10gbit", help="each server's uplink, b_e (10gbit)")
-    parser.add_argument("--intra-server-rate", default="inf", metavar="RATE", help="inside a server, b_i (inf)")
-    parser.add_argument("--reduce-rate", default="inf", metavar="RATE", help="how fast a GPU adds up, C (inf)")
-    for old, name in (("--intra", "intra_server_rate"), ("--reduce", "reduce_rate")):
-        parser.add_argument(old, dest=name, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
     parser.add_argument(
-        "--alpha", type=float, default=0.3, help="f = k + α (k − 1): what contention costs beyond sharing (0.3)"
+        "--rate", default="10gbit", metavar="RATE", help="uplink rate of each server (default: %(default)s)"
     )
-    parser.add_argument("--xi1", type=float, default=1.0, help="k = ξ1 p, 1 at the least (1)")
-    parser.add_argument("--xi2", default="0s", metavar="TIME", help="overhead of an iteration for each server (0s)")
-    parser.add_argument("--slot", metavar="TIME", help="slots, as the paper has them; without it time is continuous")
-    parser.add_argument(
-        "--load", type=float, metavar="FRACTION", help="Poisson arrivals that ask for this share of the GPUs"
-    )
-    parser.add_argument(
-        "--format", metavar="NAME|./mine.py", help="format of the job list (default: recognised by its contents)"
-    )
-    flags.add(parser, "keep_duty")
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="what is drawn follows from it (1)")
     parser.add_argument(
         "--scheduler", "--place", nargs="+", action="extend", metavar="NAME",
-        help=f"job schedulers, NAME or NAME:option=value,… ({' '.join(USUAL)}); --scheduler list shows all of them",
+        help=f"job schedulers, NAME or NAME:option=value,…; `list` prints all of them (default: {' '.join(USUAL)})",
     )  # fmt: skip
     parser.add_argument(
+        "--load", type=float, metavar="FRACTION",
+        help="fraction of the GPUs that Poisson arrivals ask for (default: the list's arrival times)",
+    )  # fmt: skip
+    flags.add(parser, "keep_duty")
+    parser.add_argument(
+        "--seed", type=int, default=1, metavar="N", help="seed of all random choices (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--figures", metavar="FOLDER", help="folder for a PNG per scheduler: GPUs and uplinks over time"
+    )
+    parser.add_argument("--json", action="store_true", help="JSON instead of the table")
+    traffic = parser.add_argument_group("with --emulate or --on flow")
+    traffic.add_argument(
         "--emulate",
         action="store_true",
-        help="run every schedule with real traffic too (--on uml): predicted beside measured",
+        help="emulation of every schedule with real traffic, next to the prediction (--on uml)",
     )
-    parser.add_argument(
-        "--system", nargs="+", action="extend", metavar="NAME",
-        help="with --emulate or --on flow: what carries the bytes (reno)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--set", action="append", metavar="PATH=VALUE", help="with --emulate: any field of an experiment"
+    traffic.add_argument(
+        "--on", choices=("flow",), help="flow: every iteration of the jobs as flows on --topo, with each --system"
     )
-    parser.add_argument(
-        "--on", choices=("flow",), help="flow: jobs as flows on --topo, every iteration of them, with each --system"
+    traffic.add_argument(
+        "--system", nargs="+", action="extend", metavar="NAME", help="systems that carry the traffic (default: reno)"
     )
-    parser.add_argument(
+    traffic.add_argument(
+        "--set", action="append", metavar="PATH=VALUE", help="field of the experiment by its path, with --emulate"
+    )
+    traffic.add_argument(
         "--topo", default="cluster",
-        help="with --on flow: a topology, NAME[,ARGUMENTS] or ./mine.py[,ARGUMENTS] (cluster)",
+        help="topology NAME[,ARGUMENTS] or ./mine.py[,ARGUMENTS], with --on flow (default: %(default)s)",
     )  # fmt: skip
-    parser.add_argument(
-        "--until", metavar="TIME", help="with --on flow: simulate no longer than this (until all jobs have ended)"
+    traffic.add_argument(
+        "--until", metavar="TIME", help="end of the simulation, with --on flow (default: the end of all jobs)"
     )
-    parser.add_argument("--out", metavar="FOLDER", help="with --emulate: where runs go (results)")
-    parser.add_argument("-j", "--parallel", type=int, default=1, metavar="N", help="with --emulate: runs at a time (1)")
-    parser.add_argument(
-        "--dry-run", action="store_true", help="with --emulate: where runs would go, how many, and the expected time"
+    traffic.add_argument("--out", metavar="FOLDER", help="results folder, with --emulate (default: results)")
+    traffic.add_argument(
+        "-j",
+        "--parallel",
+        type=int,
+        default=1,
+        metavar="N",
+        help="concurrent runs, with --emulate (default: %(default)s)",
     )
-    flags.add_again(parser)
-    parser.add_argument("--figures", metavar="FOLDER", help="GPUs and uplinks over time, a PNG for each scheduler")
-    parser.add_argument("--json", action="store_true", help="for programs, in place of the table")
+    traffic.add_argument(
+        "--dry-run", action="store_true", help="list of runs, folders and expected time, with --emulate; nothing is run"
+    )
+    flags.add_again(traffic)
+    advanced = parser.add_argument_group(flags.ADVANCED)
+    advanced.add_argument(
+        "--intra-server-rate", default="inf", metavar="RATE", help="rate inside a server, b_i (default: %(default)s)"
+    )
+    advanced.add_argument(
+        "--reduce-rate",
+        default="inf",
+        metavar="RATE",
+        help="rate at which a GPU adds gradients, C (default: %(default)s)",
+    )
+    for old, name in (("--intra", "intra_server_rate"), ("--reduce", "reduce_rate")):
+        parser.add_argument(old, dest=name, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    advanced.add_argument(
+        "--alpha", type=float, default=0.3,
+        help="α of the contention cost f = k + α (k − 1), beyond sharing (default: %(default)s)",
+    )  # fmt: skip
+    advanced.add_argument(
+        "--xi1", type=float, default=1.0, help="ξ1 of k = max(1, ξ1 p), for p jobs on an uplink (default: %(default)s)"
+    )
+    advanced.add_argument(
+        "--xi2", default="0s", metavar="TIME", help="overhead of an iteration for each server (default: %(default)s)"
+    )
+    advanced.add_argument(
+        "--slot", metavar="TIME", help="length of a time slot, as in the paper (default: continuous time)"
+    )
+    advanced.add_argument(
+        "--format", metavar="NAME|./mine.py", help="format of the job list (default: recognized by its contents)"
+    )
 
 
 def run(parsed: argparse.Namespace) -> int:

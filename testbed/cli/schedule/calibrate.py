@@ -71,21 +71,31 @@ class Point:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = "Fits alpha, xi1 and xi2 of the schedules' model to runs under virtual time, and says how far it is off in others."
-    parser.add_argument("--system", nargs="+", action="extend", metavar="NAME", help=f"what carries the bytes ({' '.join(USUAL)})")  # fmt: skip
-    parser.add_argument("--rate", default="10gbit", help="each server's uplink (10gbit)")
-    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="how many (3, the fewest with intervals)")
+    parser.add_argument("--system", nargs="+", action="extend", metavar="NAME", help=f"systems to fit (default: {' '.join(USUAL)})")  # fmt: skip
     parser.add_argument(
-        "--quick", action="store_true", help="fewer cells and iterations: minutes in place of an hour and more"
+        "--rate", default="10gbit", metavar="RATE", help="uplink rate of each server (default: %(default)s)"
     )
-    parser.add_argument("-j", "--parallel", type=int, default=1, metavar="N", help="runs at a time (1)")
-    parser.add_argument("--out", default="results", help="where runs go (%(default)s)")
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        default=3,
+        metavar="N",
+        help="number of seeds; intervals need 3 or more (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="fewer settings and iterations: minutes instead of more than an hour"
+    )
+    parser.add_argument(
+        "-j", "--parallel", type=int, default=1, metavar="N", help="concurrent runs (default: %(default)s)"
+    )
+    parser.add_argument("--out", metavar="FOLDER", default="results", help="results folder (default: %(default)s)")
     flags.add_again(parser)
     parser.add_argument(
-        "--figures", metavar="FOLDER", help="what equation 8 says of each cell beside what came out, as PNG and CSV"
+        "--figures", metavar="FOLDER", help="folder for predicted and measured times of each setting, as PNG and CSV"
     )
-    parser.add_argument("--json", action="store_true", help="for programs, in place of the table")
+    parser.add_argument("--json", action="store_true", help="JSON instead of the table")
     parser.add_argument(
-        "--dry-run", action="store_true", help="print what would be run, where results go, and the expected time"
+        "--dry-run", action="store_true", help="list of runs, folders and expected time; nothing is run"
     )
 
 

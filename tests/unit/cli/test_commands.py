@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import shlex
@@ -12,12 +13,29 @@ from pathlib import Path
 
 import pytest
 
-from testbed.cli import commands, main
+from testbed.cli import commands, flags, main
 from testbed.core.errors import EXIT_OK, EXIT_REQUEST
+from testbed.spec import Spec, fields
 from testbed.traces import trace as traces
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = [(name, example) for name, command in commands.COMMANDS.items() for example in command.examples]
+VERBS = (
+    "a",
+    "an",
+    "the",
+    "print",
+    "write",
+    "repeat",
+    "replace",
+    "overwrite",
+    "execute",
+    "show",
+    "build",
+    "use",
+    "with",
+    "of",
+)
 CHEAP = [
     ["run", "--jobs", "2", "--trace", "resnet50", "--rate", "300mbit", "--on", "flow", "--dry-run"],
     ["sweep", str(ROOT / "experiments/interleaving.toml"), "--quick", "--dry-run"], ["schedule", "--scheduler", "list"],
@@ -57,6 +75,37 @@ def test_help_fits_and_begins_with_examples(
             examples = lines[1 : lines.index("")]
             assert examples and all(line.startswith("  ") for line in examples)
             assert any(line.startswith("usage: ") for line in lines[len(examples) + 1 :])
+
+
+def test_the_common_part_of_runs_help_fits_three_screens(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main(["run", "--help"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines.index(f"{flags.ADVANCED}:") <= 3 * 24
+    advanced = "\n".join(lines[lines.index(f"{flags.ADVANCED}:") :])
+    for field in fields.of_struct(Spec).values():
+        if field.declaration.flag:
+            assert (
+                f"  {field.flag}" in re.findall(r"^  --[a-z-]+", advanced, re.MULTILINE)
+            ) == field.declaration.advanced
+
+
+@pytest.mark.parametrize("name", commands.COMMANDS)
+def test_help_is_a_noun_phrase_that_ends_with_the_default(name: str) -> None:
+    """Of a flag or argument that has one; a number alone in brackets says not that it is one."""
+    known = commands.parser([name])
+    (choices,) = (action.choices for action in known._actions if isinstance(action, argparse._SubParsersAction))
+    for action in choices[name]._actions:
+        said = action.help
+        if said in (None, argparse.SUPPRESS) or action.dest == "help":
+            continue
+        usual = action.default not in (None, False, "", [], argparse.SUPPRESS) and action.nargs != argparse.REMAINDER
+        field = fields.of_struct(Spec).get(action.dest) if name in ("run", "shell", "ping") else None
+        assert (said.endswith(")") and "(default: " in said) or not (usual or field), (action.dest, said)
+        assert said.split()[0] not in VERBS and not said.endswith("."), (action.dest, said)
 
 
 def test_a_command_has_two_or_three_examples() -> None:
