@@ -216,11 +216,7 @@ class Watch:
 
     def _nothing_moved(self) -> None:
         raise TestbedError(
-            f"for {self.patience.idle_s:g} s of {self._clock} no byte was acknowledged and no iteration ended, which ended the run "
+            f"Run stopped: no byte was acknowledged and no iteration ended for {self.patience.idle_s:g} s of {self._clock} "
             f"({self.last}). Has a link failed for good ([[event]]), or is nearly everything lost (--loss)?"
-            + (
-                ""
-                if self.virtual
-                else " Does a program of one's own hang, or is the machine so busy that a run, which gives way to everything, gets no core?"
-            )
+            + ("" if self.virtual else " Does a custom program hang, or do other processes use every core?")
         )

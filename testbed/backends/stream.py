@@ -41,7 +41,9 @@ def listen(
             event = msgspec.json.decode(line, type=Event)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             words = quoted(line[:200].decode("utf-8", "backslashreplace"), 200)
-            raise TestbedError(f"the run said what nobody understands: {words} ({error}); is the disk full?") from error
+            raise TestbedError(
+                f"the run's output cannot be read: {words} ({error}). Check that the disk is not full, and run it again."
+            ) from error
         if isinstance(event, Error):
             raise error_for_exit(event.code, event.message)
         if isinstance(event, Results):

@@ -77,7 +77,7 @@ def read(folder: Path, *, trusted: bool) -> tuple[Manifest, dict[str, bytes]]:
         raise RequestError(f"{folder}: its system {plan.system.label} is not what it was.")
     if not whole:
         raise RequestError(
-            f"{folder}: its tables are not the ones its manifest was written for; somebody changed them."
+            f"{folder}: its tables differ from its manifest (SHA-256), so they were changed after the run. Run it again."
         )
     names = [*TABLES, *(name for name in SOMETIMES if (folder / name).is_file())]
     return manifest, {name: load.content(folder / name, load.MOST_TABLE_BYTES) for name in names}

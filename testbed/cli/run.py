@@ -208,6 +208,6 @@ def _verify(parsed: argparse.Namespace) -> int:
     given = [key for key, value in vars(parsed).items() if value not in (None, False) and key not in {*allowed, "out"}]
     if given:
         raise RequestError(
-            f"--verify repeats a run from its manifest; it takes no --{given[0].replace('_', '-')} beside it."
+            f"--verify repeats a run from its manifest; it takes no --{given[0].replace('_', '-')}. Leave that out."
         )
     return verify.run(parsed)

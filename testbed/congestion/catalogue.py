@@ -146,7 +146,7 @@ def _constants(name: str, part: Part, usual: str) -> tuple[str | None, Mapping[s
         preset = family.presets[chosen]
         if preset.asks and preset.asks not in given:
             raise RequestError(
-                f"preset={chosen} in {quoted(part)} knows no {preset.asks}, which its flows are told: add {preset.asks}=…"
+                f"preset={chosen} in {quoted(part)} needs {preset.asks}, which its flows use. Add {preset.asks}=…"
             )
         given = {**_given(name, Part(name, tuple(preset.values.items()))), **given}
     constants = {one.name: one.constant for one in family.parameters}

@@ -40,7 +40,7 @@ def metrics(run: Run, alone: pd.Series[float] | None = None) -> Metrics | None:
         if alone is not None and servers == own:
             known = float(alone[job.job])
         if known is None:
-            raise LoadError(f"{run.path}: nobody knows how long iterations of job {job.job} take alone; run it again")
+            raise LoadError(f"{run.path}: the isolated iteration time of job {job.job} is unknown; run it again")
         return known
 
     every = (Gpu(server, slot) for server, count in run.plan.servers.items() for slot in range(count))

@@ -168,8 +168,8 @@ def _plan(scenario: Scenario, placed: Placed, system: System, profiles: Mapping[
     sharing = _schedule(system, placed, network, profiles)
     if spec.lives and any(rule.grid for rule in sharing.rules):
         raise RequestError(
-            f"system: {system.label} sets a clock for jobs that all run from the start, and jobs that ask for GPUs wait for others; "
-            "leave it out, or give jobs `workers` in place of `gpus`"
+            f"system: {system.label} shifts jobs that all run from the start, but jobs that ask for GPUs wait for others. "
+            "Leave it out, or give jobs `workers` instead of `gpus`."
         )
     _check_windows(system, placed, sharing)
     _check_trainings(system, placed)
@@ -260,8 +260,8 @@ def _check_marks(plan: Plan) -> None:
     for cc in plan.ccs:
         if not uses_ecn and cc.traits.needs_marks:
             raise RequestError(
-                f"ecn: {cc.name} lives on marks, and no bottleneck marks: leave out --ecn off (for DCTCP), or give "
-                "--ecn 5kB,200kB,1% (DCQCN's published thresholds, for 40 Gbit/s and more)."
+                f"ecn: {cc.name} requires ECN, but no bottleneck marks packets. Remove `--ecn off`. "
+                "(For DCQCN at 40 Gbit/s or more, use its published thresholds: `--ecn 5kB,200kB,1%`.)"
             )
 
 
@@ -327,8 +327,8 @@ def _check_trainings(system: System, placed: Placed) -> None:
             )
         if rings and missing != "zero":
             raise RequestError(
-                f"job {job.job} trains {asked.job.train} in a ring, where what comes of a gradient is added to what is here, so that in its holes "
-                f"there is nothing to keep: leave out fill={missing} (they count as zero), or give the job --collective parameter_server"
+                f"job {job.job} trains {asked.job.train} in a ring, which adds received gradients to the local ones. "
+                f"Missing ranges can only count as zero. Leave out fill={missing}, or give the job --collective parameter_server."
             )
         resyncs: int = how.options.sync_every
         if disperses and rings and resyncs:

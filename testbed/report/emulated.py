@@ -61,7 +61,7 @@ def ratio(plan: Plan) -> float:
 
 def _exchange_s(job: JobPlan) -> float:
     if job.ideal_s is None:
-        raise LoadError(f"job {job.job} is a real program, of which nobody knows how long it sends")
+        raise LoadError(f"job {job.job} is a real program, so the time that it sends is unknown")
     return max(0.0, job.ideal_s - job.compute_ns / 1e9)
 
 

@@ -78,7 +78,9 @@ def schedule(
 
     ran = simulate(requests, servers, policy, law, slot_s=model.slot_s)
     if ran is None:
-        raise RequestError("scheduler: it leaves a job waiting though nobody runs any more, and nobody is to come")
+        raise RequestError(
+            "scheduler: it leaves a job waiting although no job runs or is still to arrive. Correct the scheduler."
+        )
     return assignments(ran, trials)
 
 

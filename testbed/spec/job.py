@@ -209,7 +209,7 @@ def _learning(job: Job) -> Job:
         raise JobError(f"a job that learns does so by {' or '.join(LEARNS_BY)}", where="collective")
     if by == "ring" and what.options.fill != "zero":
         raise JobError(
-            f"in a ring nobody knows whose gradients are missing of a sum: leave out fill={what.options.fill}",
+            f"in a ring, the worker whose gradients are missing from a sum is unknown. Leave out fill={what.options.fill}",
             where="train",
         )
     size = what.bytes_in_a_ring(job.workers or 1) if by == "ring" else what.bytes
@@ -242,7 +242,9 @@ def _check(job: Job) -> None:
     if job.bytes is not None and job.bytes < 1:
         raise JobError("a job must send something", where="bytes")
     if job.buckets is not None and job.compute is None:
-        raise JobError("only a synthetic job (compute, bytes) is told its buckets", where="buckets")
+        raise JobError(
+            "only a synthetic job has buckets. Give compute and bytes, or leave out buckets.", where="buckets"
+        )
     if job.buckets is not None and not 1 <= job.buckets <= min(1000, job.bytes or 1):
         raise JobError(f"{job.buckets} is not between 1 and 1000, a byte each", where="buckets")
     if job.gpus is not None and not 1 <= job.gpus <= 4096:
@@ -303,8 +305,8 @@ def _check_trace(job: Job) -> None:
     used = {traces.algorithm(op, job.collective) for op in trace.all_operations if op.kind != "compute"}
     if job.gpus is not None and used != {"ring"}:
         raise JobError(
-            f"{trace.name} exchanges by {', '.join(sorted(used))}, and the workers of a job that asks for GPUs exchange by rings alone; "
-            "say `workers` in place of `gpus`, or replay all-reduces",
+            f"{trace.name} exchanges by {', '.join(sorted(used))}, but a job that asks for GPUs can exchange only by rings. "
+            "Give `workers` instead of `gpus`, or replay all-reduces.",
             where="gpus",
         )
     if "send_recv" in used and job.credit_bytes is not None:

@@ -131,6 +131,6 @@ def groups_beside(path: Path) -> Path | None:
     if len(named) > 1:
         names = ", ".join(quoted(file.name) for file in named[:8])
         raise TraceError(
-            f"{path}: several files beside it list process groups ({names}). Name the one that belongs to it: --group-file FILE"
+            f"{path}: several files next to it list process groups ({names}). Name the one that belongs to it: --group-file FILE"
         )
     return named[0]

@@ -195,7 +195,7 @@ def test_verify_repeats_a_run(system: str, tmp_path: Path, capsys: pytest.Captur
     assert "identical to the byte" in capsys.readouterr().out
     (folder / "flows.csv").write_text((folder / "flows.csv").read_text().replace("1", "2", 1))
     assert main(["run", "--verify", str(folder)]) == EXIT_REQUEST
-    assert "somebody changed them" in capsys.readouterr().err
+    assert "were changed after the run" in capsys.readouterr().err
     assert main(["run", "--verify", str(tmp_path)]) == EXIT_REQUEST
     assert "not a run directory" in capsys.readouterr().err
 

@@ -80,10 +80,10 @@ def lacks(plan: Plan) -> Lack | None:
     if plan.wires:
         name, wire = next(iter(plan.wires.items()))
         what = "delays" if wire.delay_ns else "loses or damages packets"
-        return Lack(f"{name} {what}, and the twin knows of neither round trips nor losses")
+        return Lack(f"{name} {what}, but the flow simulator models neither round trips nor losses")
     if down := next((event for event in plan.events if event.up is not None), None):
         return Lack(
-            f"{down.link} fails or comes back at {down.at_ns / 1e9:g} s, and what TCP makes of that the twin does not know"
+            f"{down.link} fails or comes back at {down.at_ns / 1e9:g} s, but the flow simulator does not model TCP's reaction"
         )
     return None
 

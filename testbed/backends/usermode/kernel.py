@@ -96,8 +96,8 @@ class Kernel:
         """
         if os.geteuid() == 0 and not self.is_shipped and not _is_owned_by(self.folder, {0}):
             raise MachineError(
-                f"{self.folder} belongs to another user, or others may write to it, and root runs no kernel of theirs: "
-                "run this without root (it needs none), or build one for root (`mltcp kernel`)."
+                f"{self.folder} belongs to another user, or other users may write to it. Root does not run such a kernel. "
+                "Run this without root, or build a kernel for root (`mltcp kernel`)."
             )
 
     def modules(self) -> Path:

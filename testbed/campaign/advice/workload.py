@@ -27,7 +27,7 @@ def jobs(words: Sequence[str], copies: int | None, folder: Path) -> list[str]:
         raise RequestError("TRACE: no job is named. Name a trace for each job: `mltcp advise gpt2 bert-base`.")
     if copies is not None and len(words) > 1:
         raise RequestError(
-            f"--jobs: {copies} is given beside {len(words)} jobs. It repeats a single job. Name each job once instead."
+            f"--jobs: {copies} is given with {len(words)} jobs, but it repeats a single job. Name each job once instead."
         )
     if copies is not None and copies < 1:
         raise RequestError(f"--jobs: {copies} is less than 1. Give how many jobs like {quoted(words[0])} there are.")

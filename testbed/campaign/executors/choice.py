@@ -45,6 +45,6 @@ def check(name: str, machines: Mapping[str, object]) -> None:
         raise RequestError(f"--executor {quoted(name)}: an address is tcp://HOST:PORT or tls://HOST:PORT")
     if kind != "local" and (real := [backend for backend in machines if backend_names.in_real_time(backend)]):
         raise RequestError(
-            f"--executor {quoted(name)} is for runs under virtual time, and these are on {', '.join(real)}: on a real clock whoever shares a "
-            "machine disturbs. Use --on uml, or other machines by --on ssh:HOST."
+            f"--executor {quoted(name)} is for runs under virtual time, and these are on {', '.join(real)}: on a real clock, runs that share a "
+            "machine disturb each other. Use --on uml, or other machines by --on ssh:HOST."
         )

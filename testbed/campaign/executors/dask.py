@@ -303,6 +303,6 @@ def _on_worker(task: Task, maker: Maker) -> tuple[str, Outcome]:
                 wanted = worker.state.tasks.get(key)
                 if wanted is None or wanted.state in ("cancelled", "released"):
                     own.lane.end()
-                    raise LostError("nobody wants it any more") from None
+                    raise LostError("the run was cancelled") from None
             except BrokenProcessPool:
                 return worker.address, executors.killed()

@@ -79,7 +79,7 @@ def planned(
 ) -> Planned:  # fmt: skip
     """The runs that carry these schedules out; raises `RequestError` where a run cannot have them."""
     if model.slot_s:
-        raise RequestError("--emulate: a network knows no slots; leave out --slot")
+        raise RequestError("--emulate: real traffic has no time slots. Leave out --slot.")
     name = "schedule-" + (re.sub(r"[^A-Za-z0-9._-]", "-", file.stem)[:100] or "jobs")
     asked = spec.make(
         fields(name, requests, sizes, model, schedulers, systems, seed), {"set": list(changes)}, "--emulate"

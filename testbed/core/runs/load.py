@@ -209,7 +209,7 @@ def load_schedules(folder: Path) -> Schedules:
     found = content(path, MOST_TABLE_BYTES)
     if schedules.digest(found) != made.digest:
         raise LoadError(
-            f"{path} is not the table that {schedules.ABOUT} tells of (SHA-256); sweep the experiment again"
+            f"{path} differs from the table that {schedules.ABOUT} describes (SHA-256); sweep the experiment again"
         )
     try:
         table = pd.read_csv(io.BytesIO(found), dtype=dict.fromkeys(("setting", "scheduler"), str))
@@ -315,7 +315,7 @@ def check(run: Run) -> None:
         return
     for name in TABLES:
         _table(run.path / name)  # raises an error with the position, if it can be determined
-    raise LoadError(f"{run.path}: its tables are not what its manifest tells (SHA-256); run it again")
+    raise LoadError(f"{run.path}: its tables differ from its manifest (SHA-256); run it again")
 
 
 def are_whole(folder: Path, manifest: Manifest) -> bool:
@@ -393,7 +393,7 @@ def _read(path: Path, kind: type[Document]) -> Document:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise LoadError(f"{path} cannot be read ({error}); run it again") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise LoadError(f"{path} is of no format version that this release knows ({error}); run it again") from error
+        raise LoadError(f"{path} has no format version that this release can read ({error}); run it again") from error
 
 
 def _table(path: Path) -> pd.DataFrame:

@@ -33,7 +33,7 @@ def share(jobs: Sequence[Demand], links: Mapping[str, float], options: Options) 
     for number, job in enumerate(jobs):
         if job.iteration_s is None:
             raise ScheduleError(
-                f"PIAS counts what an iteration has sent, and of job {number}, a real program, nobody knows where one begins."
+                f"PIAS counts the bytes of an iteration, but job {number} is a real program without known iterations. Use a trace."
             )
     largest = max(job.counted for job in jobs)
     thresholds = tuple(largest >> halved for halved in range(options.bands - 1, 0, -1))

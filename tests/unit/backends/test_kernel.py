@@ -237,7 +237,7 @@ def test_root_runs_nothing_that_others_could_have_changed(
     monkeypatch.setenv("SUDO_UID", "4242")  # whoever typed sudo: found, for a process that has given up root
     assert kernel.find() == built
     for use in (built.modules, lambda: built.own_module(tmp_path / "tcp_mine.c")):
-        with pytest.raises(MachineError, match="root runs no kernel of theirs"):
+        with pytest.raises(MachineError, match="Root does not run such a kernel"):
             use()
     monkeypatch.setattr(os, "geteuid", lambda: 4242)
     monkeypatch.setattr(kernel, "_is_owned_by", lambda entry, users: pytest.fail("only root need care"))

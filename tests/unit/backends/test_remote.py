@@ -64,7 +64,7 @@ def unexpected(event: events.Event) -> None:
     ],
 )  # fmt: skip
 def test_an_event_that_no_run_says_is_one_error(line: str) -> None:
-    with pytest.raises(TestbedError, match="nobody understands"):
+    with pytest.raises(TestbedError, match="output cannot be read"):
         stream.listen(saying(line.encode("latin-1") + b"\n"), unexpected)
 
 

@@ -82,9 +82,9 @@ def jobs(tmp_path: Path) -> str:
     ("words", "said"),
     [
         (["--system", "reno"], "--system is for --emulate"),
-        (["--emulate", "--slot", "1s"], "a network knows no slots"),
+        (["--emulate", "--slot", "1s"], "real traffic has no time slots"),
         (["--emulate", "--scheduler", "las:threshold=0.01"], "has no way to stop one"),
-        (["--emulate", "--system", "cassini"], "sets a clock"),
+        (["--emulate", "--system", "cassini"], "run from the start"),
         (["--emulate", "--system", "nonsense"], "nonsense"),
         (["--emulate", "--set", "mtu=1"], "mtu"),
     ],

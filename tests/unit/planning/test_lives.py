@@ -158,14 +158,14 @@ def test_a_job_alone_waits_for_nobody() -> None:
         ([{"gpus": 9}], {}, "job 0 asks for 9 GPUs, and there are 8"),
         ([{"gpus": 0}], {}, "gpus: 0 is not between"),
         ([{"gpus": 2}, {}], {}, "job.1.gpus"),
-        ([{"gpus": 2, "collective": "tree"}], {}, "rings alone"),
+        ([{"gpus": 2, "collective": "tree"}], {}, "only by rings"),
         ([{"gpus": 2, "trace": None, "cmd": "true", "compute": None, "bytes": None}], {}, "real program"),
         (
             [{"gpus": 8, "iterations": 1000}, {"gpus": 1, "offset": "5s", "iterations": 5}],
             {"scheduler": "las:threshold=1"},
             "stops job",
         ),
-        ([{"gpus": 8}, {"gpus": 8}], {"cc": ["cassini"]}, "sets a clock"),
+        ([{"gpus": 8}, {"gpus": 8}], {"cc": ["cassini"]}, "run from the start"),
         ([{}], {"intra_server_rate": "1gbit"}, "intra_server_rate"),
     ],
 )

@@ -348,7 +348,7 @@ def test_replicas_are_together_once_in_so_many_rounds() -> None:
         ({"train": "cnn", "compute": "1ms", "collective": "tree"}, "does so by parameter_server or ring"),
         (
             {"train": "cnn:fill=mean_of_received", "compute": "1ms", "collective": "ring"},
-            "nobody knows whose gradients are missing",
+            "gradients are missing from a sum",
         ),
         ({"train": "cnn", "compute": "1ms", "channels": 2}, "sends its gradient whole"),
         ({"train": "cnn", "compute": "1ms", "stop_when_periodic": 3}, "fills in what is alike"),
