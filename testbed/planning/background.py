@@ -16,6 +16,7 @@ from testbed.core.text import quoted
 from testbed.models.frames import payload_share
 from testbed.spec import Spec
 from testbed.traffic import kinds, sizes
+from testbed.traffic.sizes import Sizes
 
 IPERF3_PORT = 5201
 
@@ -30,6 +31,21 @@ def sources(spec: Spec, topo: Topo, bottlenecks: dict[str, Link], seed: int) -> 
     if again := [label for label in labels if labels.count(label) > 1]:
         raise RequestError(f"background: {quoted(again[0])} is there twice. Give one a label: label=NAME")
     return tuple(found)
+
+
+def notes(sources: Sequence[Background], rate_bps: float) -> tuple[str, ...]:
+    """What a reader must know where the traffic offers more than a bottleneck of this rate carries."""
+    offered = sum(_offered_bps(one) for one in sources)
+    if offered <= rate_bps:
+        return ()
+    return (
+        f"background traffic offers {offered / rate_bps:.0%} of the bottleneck's rate: its queues and flows grow until the run ends",
+    )
+
+
+def _offered_bps(one: Background) -> float:
+    """The mean rate of the payload that a source offers; 0 of flows without end and of programs."""
+    return 8e9 * one.at_once * Sizes(one.sizes, one.shares).mean / one.gap_ns if one.gap_ns else 0.0
 
 
 def _source(spec: Spec, topo: Topo, bottlenecks: dict[str, Link], text: str, seed: str) -> Background:

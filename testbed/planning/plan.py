@@ -194,6 +194,7 @@ def _plan(scenario: Scenario, placed: Placed, system: System, profiles: Mapping[
         )
         for job, asked, rule in zip(placed.jobs, placed.asked, sharing.rules, strict=True)
     ]
+    traffic = background.sources(spec, network.topo, network.bottlenecks, placed.seed)
     plan = Plan(
         version=VERSION,
         experiment=scenario.experiment,
@@ -212,7 +213,12 @@ def _plan(scenario: Scenario, placed: Placed, system: System, profiles: Mapping[
         assumptions=tuple(
             dict.fromkeys(text for asked in placed.asked if asked.trace for text in asked.trace.assumptions)
         ),
-        notes=placed.notes,
+        notes=(
+            *placed.notes,
+            *background.notes(
+                traffic, payload_share(spec.mtu) * min(one.rate_bps for one in network.bottlenecks.values())
+            ),
+        ),
         needed_bps=placed.needed_bps,
         in_a_row=placed.in_a_row,
         multipath=network.multipath,
@@ -227,7 +233,7 @@ def _plan(scenario: Scenario, placed: Placed, system: System, profiles: Mapping[
         crossed=len(spec.scheduler) > 1,
         servers=placed.servers,
         nics_per_server=spec.nics,
-        background=background.sources(spec, network.topo, network.bottlenecks, placed.seed),
+        background=traffic,
     )
     plan = msgspec.structs.replace(plan, capture=captures.captured(spec, network.topo, plan))
     _check_marks(plan)

@@ -47,8 +47,12 @@ def _times(path: Path) -> list[int]:
         if path.stat().st_size > LARGEST_BYTES:
             raise RequestError(f"rate_trace: {path} is larger than 64 MiB. Give a shorter trace.")
         lines = path.read_text("ascii").split()
-    except (OSError, UnicodeDecodeError) as error:
-        raise RequestError(f"rate_trace: {path} cannot be read: {error}.") from error
+    except OSError as error:
+        raise RequestError(f"rate_trace: {path} cannot be read: {error.strerror}. Name a file.") from error
+    except UnicodeDecodeError as error:
+        raise RequestError(
+            f"rate_trace: {path} is no mahimahi trace: it is not text. Each line is a time in ms."
+        ) from error
     try:
         times = [int(line) for line in lines]
     except ValueError as error:

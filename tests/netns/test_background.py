@@ -28,14 +28,18 @@ def test_flows_and_programs(tmp_path: Path) -> None:
     found = flows(tmp_path, "long:stop=1s", "poisson:load=0.1,sizes=rpc", "inference:rate=20", "cmd:command=echo hello")
     assert set(found["label"]) == {"long", "poisson", "inference", "cmd"} and found["failure"].isna().all()
     ended = found[found["end_s"].notna() & found["bytes"].notna()]
-    assert len(ended) > 10 and (ended["received_bytes"] == ended["bytes"]).all() and (ended["end_s"] > ended["start_s"]).all()
+    assert (
+        len(ended) > 10
+        and (ended["received_bytes"] == ended["bytes"]).all()
+        and (ended["end_s"] > ended["start_s"]).all()
+    )
     assert found.query("label == 'long'")["received_bytes"].min() > 0
 
 
 @pytest.mark.skipif(shutil.which("iperf3") is None, reason="no iperf3 here")
 def test_iperf3(tmp_path: Path) -> None:
-    (row,) = flows(tmp_path, "iperf3:seconds=1").itertuples()
-    assert row.received_bytes > 0 and row.end_s - row.start_s == pytest.approx(1, abs=2)
+    found = flows(tmp_path, "iperf3:seconds=1")
+    assert len(found) == 1 and found["received_bytes"].min() > 0 and found["end_s"].notna().all()
 
 
 def test_a_program_that_fails_is_reported_with_its_output(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from testbed.spec import limits
 from tests.support.manifests import manifest
 
 ROOT = Path(__file__).parents[3]
+FAST = str(Path(__file__).parents[2] / "data" / "agreement_fast.toml")
 INTERLEAVING, AGREEMENT, LOSSY = (
     str(ROOT / "experiments" / f"{name}.toml") for name in ("interleaving", "agreement", "lossy")
 )
@@ -223,7 +224,7 @@ def test_agreement_gets_a_rate_that_a_short_run_confirms(
         return came_out(left.pop(0))
 
     monkeypatch.setattr(proposal, "carry_out", carry_out)
-    assert main(["sweep", AGREEMENT, "--on", "vagrant", "--measure", "flags"]) == EXIT_OK
+    assert main(["sweep", FAST, "--on", "vagrant", "--measure", "flags"]) == EXIT_OK
     given = flags(capsys.readouterr().out)
     assert (given["--rate"], given["--bytes"]) == (rate, size) and not left
     assert all(plan.iterations == proposal.TRIAL_ITERATIONS and plan.system.label == "mltcp_reno" for plan in tried)
@@ -242,13 +243,13 @@ def test_a_rate_that_none_holds_is_an_error(
         return came_out(outcome)
 
     monkeypatch.setattr(proposal, "carry_out", carry_out)
-    assert main(["sweep", AGREEMENT, "--on", "vagrant", "--measure", "flags"]) == EXIT_MACHINE
+    assert main(["sweep", FAST, "--on", "vagrant", "--measure", "flags"]) == EXIT_MACHINE
     assert sorted(set(tried)) == [5 * 10**6, 10**7, 2 * 10**7, 5 * 10**7] and len(tried) == trials
 
 
 def test_what_carries_less_than_can_be_judged_is_not_tried(vm: Callable[..., Fake]) -> None:
     backend = vm(1e7)
-    assert main(["sweep", AGREEMENT, "--on", "vagrant", "--measure", "flags"]) == EXIT_MACHINE
+    assert main(["sweep", FAST, "--on", "vagrant", "--measure", "flags"]) == EXIT_MACHINE
     assert len(backend.ran) == 1  # which measures
 
 
@@ -257,11 +258,11 @@ def test_a_machine_that_cannot_run_it_at_any_rate_says_so(
 ) -> None:
     vm(2e7)
     monkeypatch.setattr(proposal, "carry_out", lambda _task, _backend: Failed(MachineError("no module loaded")))
-    assert main(["sweep", AGREEMENT, "--on", "vagrant", "--measure", "flags"]) == EXIT_MACHINE
+    assert main(["sweep", FAST, "--on", "vagrant", "--measure", "flags"]) == EXIT_MACHINE
     assert "no module loaded" in capsys.readouterr().err
 
 
 def test_what_fits_needs_no_flags(vm: Callable[..., Fake], capsys: pytest.CaptureFixture[str]) -> None:
     backend = vm(4e9)
-    assert main(["sweep", AGREEMENT, "--on", "vagrant", "--measure", "flags"]) == EXIT_OK
+    assert main(["sweep", FAST, "--on", "vagrant", "--measure", "flags"]) == EXIT_OK
     assert capsys.readouterr().out == "\n" and len(backend.ran) == 1

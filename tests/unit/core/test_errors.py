@@ -21,7 +21,7 @@ from testbed.spec.job import JobError
 ROOT = Path(__file__).parents[3]
 
 # Roots of their own: the first of ours, and what is no message to anybody.
-ROOTS = {"TestbedError", "CallerGoneError"}
+ROOTS = {"TestbedError", "CallerGoneError", "BuiltError", "LeftError"}
 
 
 def test_every_error_grows_on_the_one_tree() -> None:

@@ -56,7 +56,7 @@ def test_a_file_stands_on_another(tmp_path: Path) -> None:
         ("[sweep]\njobs = [2, 'x']", "(jobs-x): jobs: Expected `int`"),
         ("[sweep]\n'job.0.trace' = ['s2']", "job"),
         ("[link.s1-s9]\nrate = '1mbit'", "link: there is no link 's1-s9' in dumbbell; there are"),
-        ("[link.s1-s2]\nrat = '1mbit'", "link.s1-s2: unknown field `rat`; there are rate, buffer, ecn, queue, delay"),
+        ("[link.s1-s2]\nrat = '1mbit'", "link.s1-s2: unknown field `rat`; there are rate, buffer, ecn, queue, rate_trace, delay"),
         ("[[event]]\nwhen = '1s'", "event[0]: unknown field `when`; there are at, link, rate, state"),
         ("[[job]]\ntrac = 's2'", "job[0]: unknown field `trac`; there are trace, "),
         ("jbos = 3", "unknown field `jbos`; there are name, topo, scheduler, jobs"),

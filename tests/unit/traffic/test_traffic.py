@@ -109,6 +109,12 @@ def test_poisson_flows_offer_their_load() -> None:
     )
 
 
+def test_traffic_beyond_the_rate_is_noted() -> None:
+    for load, noted in ((0.9, False), (1.5, True)):
+        _, plans = planned(spec.make({}, {"background": [f"poisson:load={load}"], "jobs": 2}, "test"))
+        assert any("150%" in note for note in plans[0].notes) is noted
+
+
 def test_bursts() -> None:
     (incast,) = sources("incast:bytes=64kB,every=10ms,degree=3,start=1s,stop=1015ms")
     flows = [(one.at_ns, one.source, one.target, one.bytes, one.burst) for one in arrivals(incast)]
