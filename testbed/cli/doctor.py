@@ -280,8 +280,8 @@ def _flow() -> str:
     (one, *_) = plan.plans(plan.resolve(asked))
     FlowLevel().run(one, lambda _event: None, patience(one))
     if compiled.is_there():
-        return "the twin, compiled by Numba"
-    return "the twin, interpreted: for thousands of GPUs `.venv/bin/pip install -e '.[scale]'` (Numba)"
+        return "the flow simulator, compiled by Numba"
+    return "the flow simulator, interpreted: for thousands of GPUs `.venv/bin/pip install -e '.[scale]'` (Numba)"
 
 
 def _host() -> str:

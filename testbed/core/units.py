@@ -53,7 +53,12 @@ class Quantity(int):
             raise UnitError(f"the {cls.noun} {quoted(text)} has no unit; write for instance {cls.examples}")
         scale = cls.units.get(unit) or cls.units.get(unit.lower())
         if scale is None:
-            hint = " (bits or bytes? say mbit or MB)" if unit.lower().endswith("bps") else ""
+            in_bits = f"{unit[:-2].lower()}it"  # gbps: gbit
+            hint = (
+                f" (bits or bytes? of bits, it is {match[1]}{in_bits})"
+                if unit.lower().endswith("bps") and in_bits in cls.units
+                else ""
+            )
             raise UnitError(f"{quoted(unit)} is not a unit of a {cls.noun}{hint}; write for instance {cls.examples}")
         if number < 0:
             raise UnitError(f"the {cls.noun} {quoted(text)} is negative")

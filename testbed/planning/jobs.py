@@ -259,7 +259,7 @@ def _notes(spec: Spec, one: Asked, hosts: tuple[str, ...], network: Network) -> 
     if busy_s > compute_s and native > spec.rate:
         yield (
             f"{trace.name} communicates for {decimal(busy_s * 1e3, 3)} ms and computes for {decimal(compute_s * 1e3, 3)} ms of an "
-            f"iteration. --keep-duty scales its bytes by {factor}"
+            f"iteration. Its bytes are not scaled; --keep-duty would scale them by {factor}"
         )
 
 

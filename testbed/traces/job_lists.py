@@ -169,7 +169,8 @@ def _note(one: Replayed, rate: Rate, *, keep_duty: bool) -> str | None:
     ):
         return None
     return (
-        f"{one.trace} communicates among servers for longer than it computes. --keep-duty scales its bytes by {factor}"
+        f"{one.trace} communicates among servers for longer than it computes. Its bytes are not scaled; "
+        f"--keep-duty would scale them by {factor}"
     )
 
 

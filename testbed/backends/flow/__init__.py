@@ -25,7 +25,7 @@ LOOK_S = 1.0  # of model time, between two readings of the wall clock
 
 @dataclass(frozen=True)
 class Lack:
-    """What of a plan the twin has no words for, and what to do instead."""
+    """What of a plan the flow simulator has not, and what to do instead."""
 
     what: str
     instead: str = "use --on uml"
@@ -34,7 +34,9 @@ class Lack:
 def lacks(plan: Plan) -> Lack | None:
     """Why ``plan`` cannot be computed as flows; None if it can."""
     if plan.background:
-        return Lack(f"background traffic ({plan.background[0].label}) is made of packets, and the twin has none")
+        return Lack(
+            f"background traffic ({plan.background[0].label}) is made of packets, and the flow simulator has none"
+        )
     for job in plan.jobs:
         who = f"job {job.job} ({job.trace})"
         if job.program is not None:
@@ -43,14 +45,16 @@ def lacks(plan: Plan) -> Lack | None:
                 "use --on host, or record it (`mltcp record`) and replay its trace",
             )
         if job.trains is not None:
-            return Lack(f"{who} learns from what arrives, and in the twin nothing but time does", "use --on uml")
+            return Lack(
+                f"{who} learns from what arrives, and in the flow simulator nothing but time does", "use --on uml"
+            )
         if not job.by_tcp:
             return Lack(
-                f"{who} is carried by {job.transport}, which is about losses and timeouts, and the twin has none of either"
+                f"{who} is carried by {job.transport}, which is about losses and timeouts, and the flow simulator has none of either"
             )
         if job.window is not None or job.overlaps:
             return Lack(
-                f"{who} has several exchanges or iterations in flight, and the twin replays one after the other"
+                f"{who} has several exchanges or iterations in flight, and the flow simulator replays one after the other"
             )
         if job.life is not None:
             return Lack(
@@ -62,7 +66,7 @@ def lacks(plan: Plan) -> Lack | None:
                 f"{who} falls in priority with what it has sent, and how flows share a link then was not measured"
             )
         if job.exclusive:
-            return Lack(f"{who} holds its links while it communicates, and in the twin flows share them")
+            return Lack(f"{who} holds its links while it communicates, and in the flow simulator flows share them")
         if job.cc.source is not None or flow_weights.base(job.cc) not in flow_weights.BASES:
             return Lack(
                 f"how flows of {job.cc.spec} share a link was not measured (it was for {', '.join(flow_weights.BASES)})"
@@ -76,7 +80,7 @@ def lacks(plan: Plan) -> Lack | None:
     if traced := next((link.trace for link in plan.bottlenecks.values() if link.trace), None):
         return Lack(f"links follow {traced.name} (rate_trace), and the rates of the flow simulator are constant")
     if any(link.control for link in plan.bottlenecks.values()):
-        return Lack("priority queues (--priority-queues) tell packets apart, and the twin has none")
+        return Lack("priority queues (--priority-queues) tell packets apart, and the flow simulator has none")
     if plan.wires:
         name, wire = next(iter(plan.wires.items()))
         what = "delays" if wire.delay_ns else "loses or damages packets"
@@ -90,7 +94,7 @@ def lacks(plan: Plan) -> Lack | None:
 
 @dataclass(frozen=True)
 class FlowLevel:
-    """The flow-level twin."""
+    """The flow simulator."""
 
     name: str = "flow"
     clock: Clock = "model"

@@ -34,7 +34,7 @@ def test_what_needs_root_is_said_once_and_blames_nothing(
     assert doctor.report(as_json=True) == EXIT_OK
     found = json.loads(capsys.readouterr().out)
     assert (found["uml"], found["host"], found["flow"]) == (True, None, True)
-    assert any("the twin, " in one["detail"] for one in found["findings"])
+    assert any("the flow simulator, " in one["detail"] for one in found["findings"])
     assert {one["detail"] for one in found["findings"] if one["works"] is None} == {"needs root"}
 
 

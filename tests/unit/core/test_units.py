@@ -29,6 +29,8 @@ def test_reads(kind: type[Quantity], text: str, value: int) -> None:
     [
         (Rate, "500", "has no unit"),
         (Rate, "500mbps", "bits or bytes"),
+        (Rate, "10Gbps", "10gbit"),
+        (Size, "10Gbps", "not a unit of a size; write"),
         (Rate, "-1mbit", "negative"),
         (Rate, "1e30gbit", "beyond"),
         (Rate, "fast", "is not a rate"),
