@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     network.add_argument(
         "--rates",
         metavar="RATE,…",
-        help="rates to answer for; each is compared with the larger ones, as faster networks (default: twice the rate)",
+        help="rates to answer for, separated by commas; each is compared with the larger ones (default: twice the rate)",
     )
     network.add_argument(
         "--cluster", "--topo", dest="topo", metavar="TOPO",
@@ -125,6 +125,7 @@ def _as_simulated(fields: dict[str, Any]) -> dict[str, Any]:
 def questions(parsed: argparse.Namespace, models: Path) -> Iterator[Question]:
     """One for each rate; traces of models go to the folder ``models``. Raises `RequestError`."""
     from testbed.campaign.advice import USUAL_SYSTEMS, Question, workload
+    from testbed.spec.systems import parse as parse_system
 
     rates = _rates(parsed)
     fields: dict[str, Any] = {
@@ -134,6 +135,9 @@ def questions(parsed: argparse.Namespace, models: Path) -> Iterator[Question]:
     systems = tuple(fields.pop("system", USUAL_SYSTEMS))
     if len(set(systems)) < len(systems):
         raise RequestError(f"--system: {', '.join(systems)} names a system twice. Name each one once.")
+    with within("--system"):
+        for system in systems:
+            parse_system(system)
     fields.pop("rate", None)
     if max(rates) >= LARGE_FRAMES[0]:
         fields.setdefault("mtu", LARGE_FRAMES[1])

@@ -223,7 +223,17 @@ def load_schedules(folder: Path) -> Schedules:
 
 def load_run(path: Path) -> Run:
     """One run directory, its tables unread; raises `LoadError`."""
+    if not (path / "manifest.json").exists() and (found := _first_run_below(path)) is not None:
+        raise LoadError(f"{path} is no run directory, but holds runs. Name one of them, such as {found}")
     return Run(path, _read(path / "manifest.json", Manifest), _read(path / "verdict.json", Verdict))
+
+
+def _first_run_below(folder: Path) -> Path | None:
+    """The first run directory of an experiment folder, or of a results folder."""
+    for pattern in ("*/[0-9]*/manifest.json", "*/*/[0-9]*/manifest.json"):
+        if found := sorted((path.parent for path in folder.glob(pattern)), key=by_number):
+            return found[0]
+    return None
 
 
 def load_summary(folder: Path) -> Summary:

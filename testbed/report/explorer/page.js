@@ -124,7 +124,7 @@
     for (const [k, side] of sides.entries()) {
       const found = Runs.worst(side.run);
       const worst = make("button", { type: "button", className: "worst", title: `Jump to the worst iteration (${k ? "W" : "w"})` },
-        `Worst: iteration ${found.k + 1} of job ${found.job.number}, ${found.job.lasts[found.k].toPrecision(3)} s`);
+        `Worst: iteration ${found.k} of job ${found.job.number}, ${found.job.lasts[found.k].toPrecision(3)} s`);
       worst.addEventListener("click", () => toWorst(k));
       const pill = make("span", { className: `pill ${side.seed.verdict}`, title: side.seed.because }, side.seed.verdict);
       const title = make("h2", {}, side.label);
@@ -194,11 +194,11 @@
     options(element("zoom"), ZOOMS.map((one) => [one, one === "all" ? "all iterations" : one === "1" ? "1 iteration" : `${one} iterations`]), state.z);
     const slider = element("iteration");
     slider.value = state.k;
-    slider.setAttribute("aria-valuetext", `iteration ${state.k + 1} of job ${state.j}`);
-    element("number").textContent = `${state.k + 1} of ${Number(slider.max) + 1}`;
+    slider.setAttribute("aria-valuetext", `iteration ${state.k} of job ${state.j}`);
+    element("number").textContent = `${state.k} of 0–${slider.max}`;
     element("previous").disabled = state.k === 0;
     element("next").disabled = state.k === Number(slider.max);
-    element("status").textContent = `Iteration ${state.k + 1}. ` + sides.map((side) => {
+    element("status").textContent = `Iteration ${state.k}. ` + sides.map((side) => {
       const { job, k } = Charts.chosen(side.run, side.view);
       return `${side.label}: job ${job.number} ${Charts.digits(job.lasts[k])} s`;
     }).join(". ");
@@ -217,7 +217,7 @@
       const name = make("th", { scope: "row" }, swatch(job.number), `job ${job.number} `, make("span", { className: "soft" }, job.trace));
       return make("tr", {}, name, ...cells.map((text) => cell("td", text)));
     });
-    element("numbers-title").textContent = `Iteration ${state.k + 1} of every job`;
+    element("numbers-title").textContent = `Iteration ${state.k} of every job`;
     element("numbers").replaceChildren(
       make("thead", {}, make("tr", {}, cell("th", "Job"), ...head.map((text) => make("th", { scope: "col" }, text)))), make("tbody", {}, ...rows),
     );

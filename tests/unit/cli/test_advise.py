@@ -128,7 +128,7 @@ def test_an_option_that_jobs_cannot_have_is_left_out(capsys: pytest.CaptureFixtu
     [
         [], ["gpt3x"], ["gpt2", "--rate", "100"], ["gpt2", "--rates", "50gbit,x"], ["500ms/28"], ["gpt2", "gpt2", "--jobs", "2"],
         ["gpt2", "--jobs", "0"], ["gpt2", "--system", "reno", "reno"], ["gpt2", "--cluster", "nowhere"], ["./none.json"],
-        ["gpt2,workers=0"], ["--model", "gpt5"], ["--model gpt2 --dp x"], ["gpt2", "--system", "rneo"], ["gpt2", "--rates", ",".join(f"{n}gbit" for n in range(1, 20))],
+        ["gpt2,workers=0"], ["--model", "gpt5"], ["--model gpt2 --dp x"], ["gpt2", "--system", "rneo"], ["gpt2", "--system", "reno", "mltpc_reno"], ["gpt2", "--rates", ",".join(f"{n}gbit" for n in range(1, 20))],
     ],
     ids=" ".join,
 )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -130,6 +131,15 @@ def test_a_file_that_is_not_what_it_should_be(
     (run / name).write_text(text)
     assert main(["judge", str(run)]) == EXIT_REQUEST
     assert "error: " in (said := capsys.readouterr().err) and "Traceback" not in said and str(run) in said
+
+
+@pytest.mark.parametrize("level", [0, 1])
+def test_a_folder_of_runs_is_told_from_a_run_that_is_not_complete(run: Path, level: int) -> None:
+    with pytest.raises(LoadError, match=f"such as {re.escape(str(run))}$"):
+        load_run(run.parents[1 + level])
+    (run / "manifest.json").unlink()
+    with pytest.raises(LoadError, match="not complete"):
+        load_run(run)
 
 
 def test_judge_wants_a_folder(capsys: pytest.CaptureFixture[str]) -> None:
