@@ -6,7 +6,7 @@ import argparse
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -14,9 +14,9 @@ import msgspec
 
 from testbed.core import options, terminal
 from testbed.core.options import Boolean, Integer, OneOf
-from testbed.core.text import decimal, plain, quoted
+from testbed.core.text import count, decimal, plain, quoted
 from testbed.core.units import Duration, Rate, Size
-from testbed.traces import import_table, model_files, model_jobs
+from testbed.traces import import_table, model_files, model_jobs, rank_files
 from testbed.traces.layout import Layout
 from testbed.traces.trace import Kind, Trace, TraceError, save
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _MOST_OFF = 0.05  # part by which a replay may differ from the profile without a warning
 _ITERATIONS = 6
 _MOST_NICS = 16
+_MOST_NAMED = 4  # files of a folder
 _OF_FILES = ("check", "format", "native_rate", "on", "bytes", "ranks", "iteration", "group", "only")
 _KINDS: dict[str, Kind] = {kind: kind for kind in get_args(Kind) if kind != "compute"}
 
@@ -140,10 +141,29 @@ def run(parsed: argparse.Namespace) -> int:
         save(imported.trace, parsed.output)
     except ValueError as error:
         raise TraceError(f"{', '.join(map(str, parsed.files))}: {error} (--only keeps some kinds alone)") from error
-    _print([f"{parsed.output}: {imported.trace.name}", *import_table.lines(imported)])
+    _print(
+        [
+            f"{parsed.output}: {imported.trace.name}",
+            *_folders(parsed.files, parsed.output),
+            *import_table.lines(imported),
+        ]
+    )
     if parsed.check:
         _print(_check(imported))
     return 0
+
+
+def _folders(paths: Sequence[Path], output: Path) -> Iterator[str]:
+    """Which files of each folder were read, where others are there."""
+    for folder in filter(Path.is_dir, paths):
+        if others := [file for file in rank_files.ignored(folder) if file != output]:
+            read = _named(rank_files.expanded([folder]))
+            yield import_table.row("files", f"read {read} of {folder}; ignored {_named(others)}")
+
+
+def _named(files: Sequence[Path]) -> str:
+    more = f" and {len(files) - _MOST_NAMED} more" if len(files) > _MOST_NAMED else ""
+    return f"{count(len(files), 'file')} ({', '.join(file.name for file in files[:_MOST_NAMED])}{more})"
 
 
 def _from_model(parsed: argparse.Namespace, layout: dict[str, str]) -> int:

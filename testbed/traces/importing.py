@@ -34,7 +34,7 @@ from testbed.core.errors import within
 from testbed.core.text import quoted
 from testbed.core.units import Duration, Rate, Size
 from testbed.traces import job_lists
-from testbed.traces.json_stream import head
+from testbed.traces.json_stream import brief, head
 from testbed.traces.median_iteration import of_job, trace_of
 from testbed.traces.process_groups import Found, Job, about_groups
 from testbed.traces.rank_files import expanded, is_group_file
@@ -118,8 +118,9 @@ def detect(path: Path) -> str:
             return name
     if is_of_jax(start):
         raise TraceError(
-            f"{path} is a profile of JAX (XLA). It names no collective's size or process group, so it cannot be imported. Write a table of the "
-            "exchanges of a step (CSV: time_ms,bytes), and import that."
+            f"{path} is a profile of JAX (XLA). It names no collective's size or process group, so it cannot be imported. Write table.csv: the "
+            "header time_ms,bytes, a row for each exchange of a step (when it is ready, in ms since the step began), and a last row of 0 bytes at "
+            "the end of the step, such as 222.4,0. Then: `mltcp import table.csv -o mine.json`."
         )
     if b'"version"' in start and (b'"operations"' in start or b'"roles"' in start):
         raise TraceError(
@@ -127,8 +128,14 @@ def detect(path: Path) -> str:
         )
     if any(one.recognises(start.decode(errors="replace"), path) for one in job_lists.formats()):
         raise TraceError(f"{path} is a list of jobs. `mltcp schedule {path}` reads it.")
-    known = "; ".join(f"{name}: {find(name).TITLE}" for name in names())
-    raise TraceError(f"{path} is in no format that can be imported ({known}). --format NAME says which one it is.")
+    if path.name.lower().endswith((".csv", ".csv.gz")):
+        columns = start.partition(b"\n")[0].decode(errors="replace").strip()
+        raise TraceError(
+            f"{path}: the columns are {brief(columns)}. A table of exchanges needs bytes and one of time_s, time_ms, time_us."
+        )
+    raise TraceError(
+        f"{path} is in no format that is recognised. Give --format NAME: {', '.join(names())}, or ./mine.py."
+    )
 
 
 def is_of_jax(start: bytes) -> bool:

@@ -35,6 +35,14 @@ def expanded(paths: Sequence[Path]) -> list[Path]:
     return [file for path in paths for file in (_files(path) or [_no_folder(path)])]
 
 
+def ignored(folder: Path) -> list[Path]:
+    """The files of a folder that `expanded` leaves out, without lists of process groups."""
+    chosen = _files(folder)
+    return [
+        file for file in sorted(folder.iterdir()) if file.is_file() and file not in chosen and not is_group_file(file)
+    ]
+
+
 def _no_folder(path: Path) -> Path:
     if path.is_dir():
         raise TraceError(

@@ -33,6 +33,11 @@ def test_a_table(tmp_path: Path) -> None:
     assert trace.noise == "3.85%"
 
 
+def test_a_csv_file_with_other_columns_is_told_what_it_needs(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match=r"columns are 'time,size'.* needs bytes and one of time_s"):
+        imported(table(tmp_path, "time,size\n1,5\n"))
+
+
 def test_a_table_without_an_end(tmp_path: Path) -> None:
     path = table(tmp_path, "time_us,bytes\n1e4,1000\n")
     with pytest.raises(TraceError, match="--iteration 222ms"):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from testbed.traces.importing import Request, import_files
-from testbed.traces.rank_files import expanded, groups_beside, rank_of, read_groups
+from testbed.traces.rank_files import expanded, groups_beside, ignored, rank_of, read_groups
 from testbed.traces.trace import TraceError, load, save
 
 WHOLE_JOB = '''
@@ -52,6 +52,7 @@ def test_a_folder_or_a_prefix_stands_for_the_files_of_all_ranks(tmp_path: Path) 
     in_order = [tmp_path / name for name in ("w.0.et", "w.2.et", "w.10.et")]
     assert expanded([tmp_path]) == in_order
     assert expanded([tmp_path / "w"]) == in_order
+    assert ignored(tmp_path) == [tmp_path / "groups.json", tmp_path / "other.0.json"]
     assert expanded([tmp_path / "w.2.et", tmp_path / "nothing"]) == [tmp_path / "w.2.et", tmp_path / "nothing"]
     names = ["w.10.et", "3.json.gz", "w.et", "v2.et", "w_7.et", "rank5.et"]
     assert [rank_of(Path(name)) for name in names] == [10, 3, None, None, 7, 5]
