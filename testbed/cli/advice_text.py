@@ -15,6 +15,7 @@ from testbed.core.text import count, plain
 from testbed.core.units import Rate
 
 UNKNOWN = "–"
+BEST = "best without a\nfaster network"
 
 
 def show(console: Console, answers: Answers, page: Path | None) -> None:
@@ -39,7 +40,7 @@ def _show_one(console: Console, advice: Advice) -> None:
     options_table(advice).print(console)
     console.print()
     best = advice.option(advice.best)
-    terminal.say(console, wording.headline(advice.baseline, best), style="bold")
+    terminal.say(console, wording.headline(advice.options, best), style="bold")
     terminal.say(console, f"Confidence: {advice.confidence}.")
     for name, told in wording.others(advice.options, best):
         terminal.say(console, f"{name}: {told}", indent="  ")
@@ -94,7 +95,7 @@ def _emulated(option: Option) -> Iterator[str]:
 
 def rates_table(answers: Answers) -> Sheet:
     """A row for each rate."""
-    headings = ("alone\n(s)", "shared\n(s)", "best", "gain")
+    headings = ("alone\n(s)", "shared\n(s)", BEST, "gain")
     rows = []
     for advice in answers.rates:
         best, jobs = advice.option(advice.best), advice.jobs
@@ -102,4 +103,4 @@ def rates_table(answers: Answers) -> Sheet:
             str(Rate.parse(advice.rate)), *(f"{sum(values) / len(jobs):.3f}" for values in ([one.alone_s for one in jobs], [one.shared_s for one in jobs])),
             plain(wording.title(best)) if advice.helps else "nothing helps", f"{best.gain_mean:.2f}×",
         ])  # fmt: skip
-    return Sheet([Column("rate"), *(Column(heading, right=heading != "best") for heading in headings)], rows, "By rate")
+    return Sheet([Column("rate"), *(Column(heading, right=heading != BEST) for heading in headings)], rows, "By rate")

@@ -140,16 +140,41 @@ def confidence_of(options: Sequence[Option], best: Option) -> str:
 def conclusion(options: Sequence[Option], best: Option) -> str:
     """What to do, and why; a sentence or two for each option."""
     told = [f"{name}: {text}" for name, text in others(options, best)]
-    return " ".join(" ".join([headline(options[0], best), *told]).split())
+    return " ".join(" ".join([headline(options, best), *told]).split())
 
 
-def headline(base: Option, best: Option) -> str:
-    """The best option, and why it is."""
+def headline(options: Sequence[Option], best: Option) -> str:
+    """The best option, and why it is; a less good one whose gain is certain, and a better placement that was not asked about."""
+    base, placement = options[0], _better_placement(options, best)
     if best.kind == "baseline":
-        return f"Nothing on this network is faster than {title(base)}. {base.reason}"
-    gain = f"{best.gain_mean:.2f}× as fast as {title(base)} (interval {best.low:.2f}–{best.high:.2f})"
-    unsure = best.low <= 1 and best.emulated is None
-    return f"{_capital(title(best))} helps most: {gain}. {best.reason}{CONFIRM * unsure}"
+        nothing = "No congestion control or scheduler" if placement else "Nothing on this network"
+        return f"{nothing} is faster than {title(base)}. {base.reason}{placement}"
+    gain = f"{best.gain_mean:.2f}× as fast as {title(base)} {_interval(best)}"
+    unsure = CONFIRM + _certain(options) if best.low <= 1 and best.emulated is None else ""
+    return f"Best without a faster network: {title(best)}, {gain}. {best.reason}{unsure}{placement}"
+
+
+def _certain(options: Sequence[Option]) -> str:
+    """The system that gains most of those whose interval lies above 1."""
+    sure = [one for one in options if one.kind == "system" and one.outcome == "faster" and one.low > 1]
+    if not sure:
+        return ""
+    most = max(sure, key=lambda one: one.gain_mean)
+    return (
+        f" The best system whose interval does not include 1: {title(most)}, {most.gain_mean:.2f}× {_interval(most)}."
+    )
+
+
+def _better_placement(options: Sequence[Option], best: Option) -> str:
+    """A placement that gains more than the best option: without --cluster it does not count."""
+    for one in options:
+        if one.kind == "placement" and one.outcome == "faster" and one.gain_mean > best.gain_mean:
+            return f" {_capital(title(one))} would be faster ({one.gain_mean:.2f}×); give --cluster to count it."
+    return ""
+
+
+def _interval(option: Option) -> str:
+    return f"(interval {option.low:.2f}–{option.high:.2f})"
 
 
 def others(options: Sequence[Option], best: Option) -> Iterator[tuple[str, str]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from testbed.campaign.advice import document, workload
+from testbed.campaign.advice import document, wording, workload
 from testbed.campaign.findings import answer
 from testbed.cli import main
 from testbed.core.errors import EXIT_OK, EXIT_REQUEST, RequestError
@@ -168,6 +168,30 @@ def test_the_page_escapes_names_and_fits_a_phone(tmp_path: Path, capsys: pytest.
     assert "<script>" not in written and all(str(job["job"]) in written for job in found["jobs"])
     if BROWSER is not None:
         assert looked_at(written, tmp_path) == ([PHONE, PHONE], [])
+
+
+def an_option(system: str, kind: document.Kind, gain: float, low: float) -> document.Option:
+    return document.Option(
+        system=system, kind=kind, gain_mean=gain, low=low, high=gain + 0.2, gain_last10=gain, outcome="faster" if gain > 1 else "slower",
+        reason="", reasons=(), confidence="", validated=True,
+    )  # fmt: skip
+
+
+def test_the_headline_names_the_best_certain_option_and_a_better_placement() -> None:
+    base = an_option("reno", "baseline", 1.0, 1.0)
+    unsure, sure = an_option("cassini", "system", 1.2, 0.9), an_option("mltcp_reno", "system", 1.16, 1.05)
+    packed, slower = an_option("packed", "placement", 1.3, 1.1), an_option("cubic", "system", 0.9, 0.8)
+    told = wording.headline([base, unsure, sure, packed], unsure)
+    assert (
+        "CASSINI, 1.20×" in told
+        and "MLTCP-Reno, 1.16× (interval 1.05" in told
+        and "packed" in told
+        and "--cluster" in told
+    )
+    told = wording.headline([base, unsure, sure], sure)
+    assert "CASSINI" not in told and "--cluster" not in told
+    assert "--cluster" in wording.headline([base, slower, packed], base)
+    assert "--cluster" not in wording.headline([base, slower], base)
 
 
 def test_a_document_is_read_back() -> None:
