@@ -105,7 +105,7 @@ def test_long_computing_of_a_job_is_no_standstill() -> None:
     """Under virtual time that takes no wall time; nothing is acknowledged meanwhile."""
     run = Run(Patience(idle_s=10_000)).say(phase())
     run.say(*[tick(0)] * 19_000).wait(1)
-    with pytest.raises(TestbedError, match=r"10000 s of virtual time .*acknowledged"):
+    with pytest.raises(TestbedError, match=r"acknowledged .*10000 s of virtual time"):
         run.say(*[tick(0)] * 1_100).wait(1)
 
 
@@ -181,7 +181,7 @@ def test_while_this_process_is_stopped_no_time_passes() -> None:
 
 def test_on_a_real_clock_only_progress_counts() -> None:
     run = Run(virtual=False).say(phase("network")).wait(250).say(tick(0)).wait(40)
-    with pytest.raises(TestbedError, match=r"300 s of time .*acknowledged .*program"):
+    with pytest.raises(TestbedError, match=r"acknowledged .*300 s of time .*program"):
         run.say(tick(0)).wait(15)
     run = Run(virtual=False)
     for _ in range(10):
