@@ -64,7 +64,7 @@ def describe(plan: Plan, features: Features | None) -> Iterator[str]:
         yield f"  {count(iterations, 'iteration')} of job {', '.join(jobs)}"
     yield f"  sampled every {plan.sample_ns / 1e6:g} ms"
     if plan.capture is not None:
-        yield f"  {captures.described(plan.capture)}"
+        yield f"  {captures.described(plan.capture, background=bool(plan.background))}"
     after = "" if features is None else "measure the idle round trip again, see that offloads are still off, "
     yield f"  {after}judge, store as {plan.folder}"
 

@@ -110,8 +110,9 @@ def run(parsed: argparse.Namespace) -> int:
 
         if work.kept and not quiet:
             terminal.say(notes, work.describe_kept())
-        if not quiet and (kept := next((run.plan.capture for run in work.todo if run.plan.capture), None)):
-            terminal.say(notes, captures.described(kept))
+        captured = next((run.plan for run in work.todo if run.plan.capture), None)
+        if not quiet and captured is not None and captured.capture is not None:
+            terminal.say(notes, captures.described(captured.capture, background=bool(captured.background)))
         if not work.todo:
             yield lambda _plan, _event: None
             return

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import shlex
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +11,7 @@ from mininet.topo import Topo
 
 from testbed.congestion import catalogue
 from testbed.core.errors import RequestError, within
-from testbed.core.runs.plan import Background, Link
+from testbed.core.runs.plan import Background, CongestionControl, Link
 from testbed.core.text import quoted
 from testbed.models.frames import payload_share
 from testbed.spec import Spec
@@ -54,17 +54,24 @@ def _source(spec: Spec, topo: Topo, bottlenecks: dict[str, Link], text: str, see
     senders, receivers = _hosts(asked.sources, topo, left, "sources"), _hosts(asked.targets, topo, right, "targets")
     if stray := set(senders) & set(receivers):
         raise RequestError(f"{min(stray)} is a source and a target. Give hosts on both sides: sources=l1,targets=r1")
-    cc = catalogue.parse(asked.congestion, spec.preset)
-    if not catalogue.of_the_kernel(cc) or cc.constants:
-        raise RequestError(f"congestion: {quoted(asked.congestion)} is none of the kernel's own, such as cubic or reno")
     rate_bps = min(link.rate_bps for link in bottlenecks.values()) * payload_share(spec.mtu)
     return Background(
-        kind=kind, label=label, sources=senders, targets=receivers, seed=seed, cc=cc, start_ns=round(asked.start * 1e9),
-        stop_ns=round(asked.stop * 1e9) or None, priority=asked.priority, **_pattern(asked, senders, rate_bps),
+        kind=kind, label=label, sources=senders, targets=receivers, seed=seed, cc=_congestion(asked, spec), start_ns=round(asked.start * 1e9),
+        stop_ns=round(asked.stop * 1e9) or None, priority=getattr(asked, "priority", "0"), **_pattern(asked, senders, rate_bps),
     )  # fmt: skip
 
 
-def _pattern(asked: kinds.Ends, senders: Sequence[str], rate_bps: float) -> dict[str, Any]:
+def _congestion(asked: kinds.Source, spec: Spec) -> CongestionControl | None:
+    name = getattr(asked, "congestion", None)
+    if name is None:
+        return None
+    found = catalogue.parse(name, spec.preset)
+    if not catalogue.of_the_kernel(found) or found.constants:
+        raise RequestError(f"congestion: {quoted(name)} is none of the kernel's own, such as cubic or reno")
+    return found
+
+
+def _pattern(asked: kinds.Source, senders: Sequence[str], rate_bps: float) -> dict[str, Any]:
     """The load of each kind."""
     match asked:
         case kinds.Long():
@@ -100,22 +107,23 @@ def _pattern(asked: kinds.Ends, senders: Sequence[str], rate_bps: float) -> dict
 
 def _period(seconds: float) -> float:
     if seconds <= 0:
-        raise RequestError("every: is no time. Write one with its unit: 100ms")
+        raise RequestError("every: 0 is no period. Write a time with its unit, such as 100ms")
     return seconds * 1e9
 
 
 def _sides(topo: Topo, bottlenecks: dict[str, Link]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The hosts on both sides of the first bottleneck: those next to its ends if known, else all hosts in two halves."""
     hosts = [name for name in topo.hosts() if not topo.isRouter(name)]
-    near = {name: {other for a, b in topo.links() for other in (a, b) if name in (a, b)} - {name} for name in hosts}
+    peers = defaultdict[str, set[str]](set)
+    for a, b in topo.links():
+        peers[a].add(b)
+        peers[b].add(a)
     for name in sorted(bottlenecks):
-        ends = next(((a, b) for x, y in topo.links() for a, b in ((x, y), (y, x)) if f"{a}-{b}" == name), None)
-        if ends is not None:
-            left, right = (tuple(host for host in hosts if end in near[host]) for end in ends)
-            if left and right:
-                return left, right
+        left, right = (tuple(host for host in hosts if end in peers[host]) for end in name.split("-"))
+        if left and right:
+            return left, right
     half = max(1, len(hosts) // 2)
-    return tuple(itertools.islice(hosts, half)), tuple(hosts[half:])
+    return tuple(hosts[:half]), tuple(hosts[half:])
 
 
 def _hosts(text: str, topo: Topo, usual: tuple[str, ...], field: str) -> tuple[str, ...]:

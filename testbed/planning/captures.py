@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Iterable
@@ -11,7 +10,7 @@ from mininet.topo import Topo
 
 from testbed.core.errors import RequestError
 from testbed.core.runs.plan import Capture, JobPlan, Plan
-from testbed.core.text import quoted
+from testbed.core.text import closest, quoted
 from testbed.core.units import Size
 from testbed.models.frames import frame, payload_share
 from testbed.spec import Spec
@@ -73,8 +72,8 @@ def _places(spec: Spec, topo: Topo) -> tuple[str, ...]:
     known = [*topo.nodes(), *links]
     for place in spec.capture:
         if place not in known:
-            close = difflib.get_close_matches(place, known, 1)
-            hint = f" Did you mean {close[0]}?" if close else ""
+            close = closest(place, known)
+            hint = f" Did you mean {close}?" if close else ""
             raise RequestError(
                 f"capture: {spec.topo} has no link or host {quoted(place)}.{hint} Its links are {', '.join(links[:20:2])}"
                 f"{', …' if len(links) > 20 else ''}."
@@ -115,14 +114,12 @@ def _estimate(jobs: Iterable[JobPlan], mtu: int, snaplen: int, first: int, last:
     return math.ceil(data * (1 + ACKS)), math.ceil(data * each)
 
 
-def described(capture: Capture) -> str:
-    """The estimate in words."""
+def described(capture: Capture, *, background: bool = False) -> str:
+    """The estimate in words; ``background``: whether there is background traffic, which it does not count."""
     if not capture.packets:
-        return (
-            f"Capture of {', '.join(capture.places)}: as many packets as the programs send, which nobody knows before."
-        )
+        return f"Capture of {', '.join(capture.places)}: as many packets as the programs send, a number that is not known in advance."
     return (
-        f"Capture of {', '.join(capture.places)}: about {capture.packets:,} packets at most, {_megabytes(capture.bytes)} a run; "
+        f"Capture of {', '.join(capture.places)}: about {capture.packets:,} packets at most{' besides background traffic' * background}, {_megabytes(capture.bytes)} a run; "
         f"{_megabytes(capture.memory_bytes)} of memory for rings."
     )
 

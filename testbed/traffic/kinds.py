@@ -16,26 +16,32 @@ from testbed.core.text import closest, quoted
 
 
 @dataclass(frozen=True)
-class Ends:
-    """The interface of every kind."""
+class Source:
+    """Options of every kind."""
 
     sources: str = option("", "hosts that send: l1+l2", Name())
     targets: str = option("", "hosts that receive: r1+r2", Name())
     start: float = option(0.0, "start after the first iteration begins: 2s", Seconds())
     stop: float = option(0.0, "end: 10s; 0s: with the run", Seconds())
+
+
+@dataclass(frozen=True)
+class Flows(Source):
+    """Options of the kinds that are made of TCP flows."""
+
     congestion: str = option("cubic", "congestion control of the kernel", Name())
     priority: str = option("0", "class selector, 0 (lowest) to 7, or by-size: 2 up to 100 kB, 1 up to 1 MB, else 0", OneOf(*"01234567", "by-size"))  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Long(Ends):
+class Long(Flows):
     """Flows that send for as long as the run lasts."""
 
     flows: int = option(1, "number of flows, between the hosts in turn", Integer(1, 1000))
 
 
 @dataclass(frozen=True)
-class Poisson(Ends):
+class Poisson(Flows):
     """Flows that begin at random times (a Poisson process), between random hosts."""
 
     load: float = option(0.3, "offered share of the bottleneck's rate", Number(0.001, 2))
@@ -43,8 +49,8 @@ class Poisson(Ends):
 
 
 @dataclass(frozen=True)
-class Incast(Ends):
-    """All sources send to one target at once, again and again."""
+class Incast(Flows):
+    """Bursts of flows to one target, at regular times."""
 
     bytes: int = option(64_000, "size of each flow", Bytes())
     every: float = option(0.1, "time between two bursts", Seconds())
@@ -52,15 +58,15 @@ class Incast(Ends):
 
 
 @dataclass(frozen=True)
-class Storage(Ends):
-    """Blocks that are read or written at random times, each by a separate connection."""
+class Storage(Flows):
+    """Blocks that are written at random times, each by a separate connection."""
 
     bytes: int = option(4_000_000, "size of a block", Bytes())
     rate: float = option(10.0, "blocks a second", Number(0.001, 1e6))
 
 
 @dataclass(frozen=True)
-class Checkpoint(Ends):
+class Checkpoint(Flows):
     """Every source writes its checkpoint to a target, at the same time."""
 
     bytes: int = option(100_000_000, "size of a checkpoint", Bytes())
@@ -68,7 +74,7 @@ class Checkpoint(Ends):
 
 
 @dataclass(frozen=True)
-class Inference(Ends):
+class Inference(Flows):
     """Requests at random times, each with a response: the latency counts."""
 
     request: int = option(2_000, "size of a request", Bytes())
@@ -77,29 +83,29 @@ class Inference(Ends):
 
 
 @dataclass(frozen=True)
-class Iperf3(Ends):
+class Iperf3(Source):
     """`iperf3` between the first source and the first target."""
 
     seconds: int = option(5, "how long it sends", Integer(1, 86_400))
     parallel: int = option(1, "parallel streams", Integer(1, 128))
+    congestion: str = option("cubic", "congestion control of the kernel, for TCP", Name())
     udp: bool = option(False, "UDP in place of TCP", Boolean())
 
 
 @dataclass(frozen=True)
-class Command(Ends):
+class Command(Source):
     """A program on the first source; ``{target}`` in its words is the address of the first target."""
 
     command: str = option("", "the program and its words, without commas", Name())
 
 
-KINDS: dict[str, type[Ends]] = {
+KINDS: dict[str, type[Source]] = {
     "long": Long, "poisson": Poisson, "incast": Incast, "storage": Storage, "checkpoint": Checkpoint,
     "inference": Inference, "iperf3": Iperf3, "cmd": Command,
 }  # fmt: skip
-PROGRAMS = ("iperf3", "cmd")  # kinds that start a program of the machine
 
 
-def parse(text: str) -> tuple[str, str, Ends]:
+def parse(text: str) -> tuple[str, str, Source]:
     """Kind, label and options of ``kind:option=value,…``; raises `RequestError`."""
     part = system_text.part(text)
     kind = KINDS.get(part.name)

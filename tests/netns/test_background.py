@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,13 @@ def test_flows_and_programs(tmp_path: Path) -> None:
 def test_iperf3(tmp_path: Path) -> None:
     found = flows(tmp_path, "iperf3:seconds=1")
     assert len(found) == 1 and found["received_bytes"].min() > 0 and found["end_s"].notna().all()
+
+
+def test_a_program_ends_with_what_it_started_at_its_stop(tmp_path: Path) -> None:
+    mark = f"{4000 + os.getpid()}"
+    found = flows(tmp_path, f"cmd:command=sh -c 'sleep {mark} & wait',stop=500ms")
+    assert found["end_s"].min() >= 0.5
+    assert not subprocess.run(["pgrep", "-f", f"sleep {mark}"], check=False, capture_output=True).stdout
 
 
 def test_a_program_that_fails_is_reported_with_its_output(tmp_path: Path) -> None:

@@ -63,7 +63,6 @@ def test_fair_shares_complete_as_processor_sharing(load: float, tmp_path: Path) 
     assert (flows["end_s"] - flows["start_s"]).mean() == pytest.approx(expected, rel=0.10)
 
 
-@pytest.mark.long
 def test_priority_queues_serve_small_flows_first(tmp_path: Path) -> None:
     """Slowdown by size: under DCTCP small flows wait behind large ones; in priority queues by size they do not."""
     means = {}

@@ -316,7 +316,7 @@ class Background(msgspec.Struct, frozen=True, omit_defaults=True):
     sources: tuple[str, ...]
     targets: tuple[str, ...]
     seed: str
-    cc: CongestionControl
+    cc: CongestionControl | None = None  # of its flows; None: a program that chooses its own
     start_ns: int = 0  # after the first iteration begins
     stop_ns: int | None = None  # None: with the run
     pattern: Literal["long", "random", "periodic"] = "long"
@@ -374,7 +374,7 @@ class Plan(msgspec.Struct, frozen=True):
     @property
     def registered(self) -> list[CongestionControl]:
         """The congestion controls to register in the kernel: those of jobs and of background traffic, each once."""
-        return list({cc.spec: cc for cc in (*self.ccs, *(one.cc for one in self.background))}.values())
+        return list({cc.spec: cc for cc in (*self.ccs, *(one.cc for one in self.background if one.cc))}.values())
 
     @property
     def traced(self) -> bool:

@@ -111,7 +111,7 @@ def _load(cc: CongestionControl, modules: Path) -> str:
 
 def in_force(registered: Mapping[str, Registered], plan: Plan, namespace: Callable[[str], int]) -> tuple[Loaded, ...]:
     """Every congestion control of a run with its constants, as the kernel holds them in the ``namespace`` of a host that uses it."""
-    users = {one.cc.spec: (one.cc, one.sources[0]) for one in plan.background}
+    users = {one.cc.spec: (one.cc, one.sources[0]) for one in plan.background if one.cc}
     users |= {job.cc.spec: (job.cc, job.hosts[0]) for job in plan.jobs}
     return tuple(
         Loaded(spec, each.name, each.kind, constants_in(namespace(users[spec][1]), users[spec][0], each))

@@ -1,9 +1,12 @@
-"""Background traffic of a run: a process for each of its sources, their start, their end, and what became of their flows."""
+"""Background traffic of a run: a process for each of its sources, their start and end, and the rows of their flows."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -18,7 +21,7 @@ from testbed.core.runs import rows
 from testbed.core.runs.plan import Background, Plan
 from testbed.linux import netns
 from testbed.linux.network import Network
-from testbed.linux.participants.child import Child, Module, child_environment
+from testbed.linux.participants.child import Child, Module, child_environment, ending
 from testbed.linux.participants.generator import PORT
 from testbed.linux.participants.replay import WITH_LIBRARIES
 from testbed.linux.participants.workers import wait_from_ns
@@ -81,28 +84,32 @@ class _Program:
         words = [word.replace("{target}", address) for word in self.plan.program]
         self.process = self._started(words, self.plan.sources[0], self.output.fileno())
 
-    def look(self, now_ns: int) -> None:
-        """Raises `TestbedError` if it has failed."""
-        if self.process is None or self.ended_ns is not None or (code := self.process.poll()) is None:
+    def check(self, now_ns: int, stop_ns: int | None) -> None:
+        """End it at ``stop_ns``. Raises `TestbedError` if it has failed."""
+        if self.process is None or self.ended_ns is not None:
+            return
+        code = self.process.poll()
+        if code is None and (stop_ns is None or now_ns < stop_ns):
             return
         self.ended_ns = now_ns
-        if code:
-            how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
-            said = "\n".join(self._said().splitlines()[-LINES:])
+        if code is None:
+            _kill(self.process)
+        elif code:
+            output = "\n".join(self._output().splitlines()[-LINES:])
             raise TestbedError(
-                f"background {self.plan.label}: {' '.join(self.plan.program)} {how}."
-                + (f" It said:\n{said}" if said else "")
+                f"background {self.plan.label}: {' '.join(self.plan.program)} {ending(code)}."
+                + (f" Its output ends:\n{output}" if output else "")
             )
 
-    def _said(self) -> str:
+    def _output(self) -> str:
         self.output.seek(0)
         return self.output.read().decode(errors="replace").strip()
 
     def row(self, start_ns: int) -> rows.BackgroundFlow:
-        """What it did; of `iperf3` the bytes that arrived."""
+        """Its start and end; for `iperf3` also the bytes that arrived."""
         received = 0
         if self.plan.kind == "iperf3" and self.ended_ns is not None:
-            end = json.loads(self._said())["end"]
+            end = json.loads(self._output())["end"]
             received = int((end.get("sum_received") or end["sum"])["bytes"])
         begun = self.plan.start_ns if self.begun_ns is None else self.begun_ns - start_ns
         return rows.BackgroundFlow(
@@ -112,9 +119,15 @@ class _Program:
 
     def close(self) -> None:
         for process in filter(None, (self.process, self.server)):
-            process.kill()
-            process.wait()
+            _kill(process)
         self.output.close()
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """With what it has started itself."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 class Sources:
@@ -134,7 +147,7 @@ class Sources:
                 else:
                     self.generators.append((one, self._generator(one, PORT + number)))
             for _, child in self.generators:
-                _answer(child)
+                _await_listening(child)
             for program in self.programs:
                 program.listen()
         except BaseException:
@@ -149,6 +162,7 @@ class Sources:
             program.close()
 
     def _generator(self, one: Background, port: int) -> Child:
+        assert one.cc is not None
         hosts = dict.fromkeys((*one.sources, *one.targets))
         namespaces = {host: self.network[host].namespace for host in hosts}
         child = Child(
@@ -169,23 +183,26 @@ class Sources:
 
     @property
     def next_ns(self) -> list[int]:
-        """When programs begin that have not, on the monotonic clock."""
-        return [self.start_ns + one.plan.start_ns for one in self.programs if one.process is None]
+        """When programs begin or have to end, on the monotonic clock."""
+        begin = [one.plan.start_ns for one in self.programs if one.process is None]
+        end = [one.plan.stop_ns for one in self.programs if one.plan.stop_ns is not None and one.ended_ns is None]
+        return [self.start_ns + at for at in (*begin, *end)]
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Start the programs that are due. Raises `TestbedError` for a program that has failed."""
         if self.programs:
             now_ns = time.monotonic_ns()
             for program in self.programs:
                 if program.process is None and now_ns >= self.start_ns + program.plan.start_ns:
                     program.begin(now_ns)
-                program.look(now_ns)
+                stop_ns = program.plan.stop_ns
+                program.check(now_ns, None if stop_ns is None else self.start_ns + stop_ns)
         for _, child in self.generators:
             if child.process.poll() is not None:
                 child.died()
 
     def finished(self) -> list[rows.BackgroundFlow]:
-        """What became of every flow; the sources have ended then."""
+        """The row of every flow and program. Ends the sources."""
         found: list[rows.BackgroundFlow] = []
         for one, child in self.generators:
             child.tell({"stop": True})
@@ -193,7 +210,7 @@ class Sources:
         return found + [program.row(self.start_ns) for program in self.programs]
 
 
-def _answer(child: Child) -> None:
+def _await_listening(child: Child) -> None:
     while not child.lines():
         pass
 

@@ -40,6 +40,11 @@ class Module:
         return [sys.executable, "-S", "-P", "-m", self.name]
 
 
+def ending(code: int) -> str:
+    """How a process ended, by its exit code; negative: the signal that killed it."""
+    return f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+
+
 class Process(Protocol):
     """Of `subprocess.Popen` what `Child` asks."""
 
@@ -113,8 +118,7 @@ class Child:
         code = self.process.wait()
         self.errors.seek(0)
         words = self.errors.read().decode(errors="replace").strip().splitlines()
-        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
-        raise TestbedError(f"{self.what} {how}" + (f": {words[-1]}" if words else ""))
+        raise TestbedError(f"{self.what} {ending(code)}" + (f": {words[-1]}" if words else ""))
 
     def was_killed(self) -> bool:
         return (self.process.poll() or 0) < 0

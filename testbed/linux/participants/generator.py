@@ -9,6 +9,7 @@ It replies in lines of JSON: ``{"listening": true}``; after ``{"stop": true}`` i
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import resource
@@ -16,7 +17,7 @@ import selectors
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,21 +34,19 @@ CHUNK = 1 << 18
 MOST_FILES = 4000  # concurrent sockets
 ROWS = 500  # per line
 WAKE = 1 << 16  # bytes that accumulate before the target reads them, except at the end of a flow
-GONE = (ConnectionError, TimeoutError)
 
 
 @dataclass
 class Flow:
-    """One that has begun; ``row`` is what becomes of it."""
+    """A flow from its arrival on."""
 
     arrival: Arrival
     source: socket.socket
     target: socket.socket | None = None
-    to_send: int | None = 0  # None: without end
-    to_receive: int | None = 0
-    answered: int = 0  # bytes of the response sent
-    heard: int = 0  # bytes of the response received
-    received: int = 0
+    left: int | None = 0  # bytes that the source has not sent; None: without end
+    received: int = 0  # bytes at the target
+    response_sent: int = 0
+    response_received: int = 0
     end_ns: int | None = None
     failure: str = ""
     done: bool = False
@@ -62,12 +61,11 @@ class Generator:
     addresses: dict[str, str]
     namespaces: dict[str, int]
     port: int
-    listening: dict[str, socket.socket] = field(default_factory=dict)
     flows: list[Flow] = field(default_factory=list)
     by_address: dict[tuple[str, int], Flow] = field(default_factory=dict)
     start_ns: int = 0
-    following: Arrival | None = None
-    coming: Iterator[Arrival] = field(default_factory=lambda: iter(()))
+    arrivals: Iterator[Arrival] = field(default_factory=lambda: iter(()))
+    next_arrival: Arrival | None = None
 
     def __post_init__(self) -> None:
         self.alarm = Alarm()
@@ -80,11 +78,10 @@ class Generator:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind((self.addresses[host], self.port))
             listener.listen(1024)
-            self.listening[host] = listener
             self.selector.register(listener, selectors.EVENT_READ, None)
 
     def _prepare(self, sock: socket.socket) -> None:
-        """Its congestion control, read back."""
+        """Make it non-blocking and set its congestion control, which is read back."""
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, self.congestion_control.encode())
         found = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).split(b"\0")[0].decode()
@@ -96,36 +93,37 @@ class Generator:
         self.start_ns = start_ns
         self.selector.register(commands, selectors.EVENT_READ, "stop")
         self.selector.register(self.alarm, selectors.EVENT_READ, "alarm")
-        self.coming = arrivals(self.plan)
-        self._follow()
+        self.arrivals = arrivals(self.plan)
+        self._schedule_next()
         while True:
             for key, _ in self.selector.select():
                 if key.data == "stop":
                     return
                 if key.data == "alarm":
                     self.alarm.clear()
-                    self._due()
+                    self._begin_due()
                 elif key.data is None:
                     self._accept(key.fileobj)
                 elif not key.data[0].done:
-                    self._go_on(*key.data)
+                    self._transfer(*key.data)
 
-    def _follow(self) -> None:
-        """Take the next arrival, and wait for it, or for the end."""
-        self.following = next(self.coming, None)
-        at_ns = self.plan.stop_ns if self.following is None else self.following.at_ns
+    def _schedule_next(self) -> None:
+        """Set the alarm for the next arrival, or after the last one for the end."""
+        self.next_arrival = next(self.arrivals, None)
+        at_ns = self.plan.stop_ns if self.next_arrival is None else self.next_arrival.at_ns
         if at_ns is not None:
             self.alarm.set(self.start_ns + at_ns)
 
-    def _due(self) -> None:
-        if self.following is None:
+    def _begin_due(self) -> None:
+        """Begin the flows that are due; at the end, end those without end."""
+        if self.next_arrival is None:
             for flow in self.flows:
-                if flow.to_send is None and not flow.done:
+                if flow.left is None and not flow.done:
                     self._end(flow, time.monotonic_ns())
             return
-        while self.following is not None and self.start_ns + self.following.at_ns <= time.monotonic_ns():
-            self._begin(self.following)
-            self._follow()
+        while self.next_arrival is not None and self.start_ns + self.next_arrival.at_ns <= time.monotonic_ns():
+            self._begin(self.next_arrival)
+            self._schedule_next()
 
     def _begin(self, arrival: Arrival) -> None:
         if len(self.selector.get_map()) > MOST_FILES:
@@ -137,23 +135,23 @@ class Generator:
         self._prepare(sock)
         if priority := band(self.plan.priority, arrival.bytes):
             mark(sock, priority)
-        flow = Flow(arrival, sock, to_send=arrival.bytes, to_receive=arrival.bytes)
+        flow = Flow(arrival, sock, left=arrival.bytes)
         self.flows.append(flow)
         try:
             sock.bind((self.addresses[arrival.source], 0))
             self.by_address[sock.getsockname()] = flow
             code = sock.connect_ex((self.addresses[arrival.target], self.port))
-            if code not in (0, 115):  # EINPROGRESS
+            if code not in (0, errno.EINPROGRESS):
                 raise OSError(code, os.strerror(code))
         except OSError as error:
             self._end(flow, None, str(error))
             return
-        self.selector.register(sock, selectors.EVENT_WRITE, (flow, "send"))
+        self.selector.register(sock, selectors.EVENT_WRITE, (flow, self._send))
 
     def _accept(self, listener: Any) -> None:
         try:
             sock, address = listener.accept()
-        except (BlockingIOError, *GONE):
+        except OSError:  # the source has closed it
             return
         sock.setblocking(False)
         flow = self.by_address.pop(address, None)
@@ -161,29 +159,29 @@ class Generator:
             sock.close()
             return
         flow.target = sock
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, min(WAKE, flow.to_receive or WAKE))
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, min(WAKE, flow.arrival.bytes or WAKE))
         if priority := band(self.plan.priority, flow.arrival.bytes):
             mark(sock, priority)
-        self.selector.register(sock, selectors.EVENT_READ, (flow, "receive"))
+        self.selector.register(sock, selectors.EVENT_READ, (flow, self._receive))
 
-    def _go_on(self, flow: Flow, what: str) -> None:
+    def _transfer(self, flow: Flow, step: Callable[[Flow], None]) -> None:
         try:
-            getattr(self, f"_{what}")(flow)
+            step(flow)
         except BlockingIOError:
             return
         except OSError as error:
             self._end(flow, None, str(error))
 
     def _send(self, flow: Flow) -> None:
-        size = CHUNK if flow.to_send is None else min(CHUNK, flow.to_send)
-        sent = flow.source.send(self.zeros[:size])
-        if flow.to_send is not None:
-            flow.to_send -= sent
-            if not flow.to_send:
-                if self.plan.response_bytes is None:
-                    self.selector.unregister(flow.source)
-                else:
-                    self.selector.modify(flow.source, selectors.EVENT_READ, (flow, "hear"))
+        sent = flow.source.send(self.zeros[: CHUNK if flow.left is None else min(CHUNK, flow.left)])
+        if flow.left is None:
+            return
+        flow.left -= sent
+        if not flow.left:
+            if self.plan.response_bytes is None:
+                self.selector.unregister(flow.source)
+            else:
+                self.selector.modify(flow.source, selectors.EVENT_READ, (flow, self._receive_response))
 
     def _receive(self, flow: Flow) -> None:
         assert flow.target is not None
@@ -191,27 +189,29 @@ class Generator:
         if not got:
             raise ConnectionError("the source closed it")
         flow.received += got
-        if flow.to_receive is None or flow.received < flow.to_receive:
-            if flow.to_receive is not None and flow.to_receive - flow.received < WAKE:
-                flow.target.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, flow.to_receive - flow.received)
+        if flow.arrival.bytes is None:
             return
-        if self.plan.response_bytes is None:
+        missing = flow.arrival.bytes - flow.received
+        if missing:
+            if missing < WAKE:
+                flow.target.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, missing)
+        elif self.plan.response_bytes is None:
             self._end(flow, time.monotonic_ns())
         else:
-            self.selector.modify(flow.target, selectors.EVENT_WRITE, (flow, "answer"))
+            self.selector.modify(flow.target, selectors.EVENT_WRITE, (flow, self._send_response))
 
-    def _answer(self, flow: Flow) -> None:
+    def _send_response(self, flow: Flow) -> None:
         assert flow.target is not None and self.plan.response_bytes is not None
-        flow.answered += flow.target.send(self.zeros[: min(CHUNK, self.plan.response_bytes - flow.answered)])
-        if flow.answered == self.plan.response_bytes:
+        flow.response_sent += flow.target.send(self.zeros[: min(CHUNK, self.plan.response_bytes - flow.response_sent)])
+        if flow.response_sent == self.plan.response_bytes:
             self.selector.unregister(flow.target)
 
-    def _hear(self, flow: Flow) -> None:
+    def _receive_response(self, flow: Flow) -> None:
         got = flow.source.recv_into(self.scratch)
         if not got:
             raise ConnectionError("the target closed it")
-        flow.heard += got
-        if flow.heard == self.plan.response_bytes:
+        flow.response_received += got
+        if flow.response_received == self.plan.response_bytes:
             self._end(flow, time.monotonic_ns())
 
     def _end(self, flow: Flow, at_ns: int | None, failure: str = "") -> None:
@@ -232,28 +232,28 @@ class Generator:
 
 def main() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (MOST_FILES + 100,) * 2)
-    asked = _line()
+    asked = _read()
     plan = msgspec.convert(asked["plan"], Background)
     generator = Generator(plan, asked["congestion_control"], asked["addresses"], asked["namespaces"], asked["port"])
-    _tell({"listening": True})
-    begin = _line()
+    _write({"listening": True})
+    begin = _read()
     sleep_until(begin["wait_from_ns"])
     sleep_until(begin["start_ns"])
     generator.run(0, begin["start_ns"])
     found = list(generator.rows())
     for first in range(0, len(found), ROWS):
-        _tell(found[first : first + ROWS])
-    _tell({"done": len(found)})
+        _write(found[first : first + ROWS])
+    _write({"done": len(found)})
 
 
-def _line() -> Any:
+def _read() -> Any:
     line = sys.stdin.readline()
     if not line:
         sys.exit(0)
     return json.loads(line)
 
 
-def _tell(message: Any) -> None:
+def _write(message: Any) -> None:
     sys.stdout.buffer.write(json.dumps(message).encode() + b"\n")
     sys.stdout.buffer.flush()
 

@@ -110,7 +110,7 @@ class Timeline:
         self.missing = {(each.job, each.rank) for each in workers.participants if each.job not in self.leaving}
         while self.missing or self.leaving:
             look()
-            self.background.look()
+            self.background.check()
             self._catch_up(workers)
             if select.select([sampler], [], [], 0)[0]:
                 for line in sampler.lines():

@@ -73,6 +73,8 @@ def test_sizes_of_a_file(tmp_path: Path) -> None:
         ("long:congestion=nothing", "nothing"),
         ("incast:every=0s", "every"),
         ("cmd", "needs command"),
+        ("cmd:command=true,priority=3", "is no option of cmd"),
+        ("iperf3:priority=3", "is no option of iperf3"),
     ],
 )
 def test_wrong_traffic_is_refused(text: str, says: str) -> None:
