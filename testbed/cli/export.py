@@ -55,18 +55,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="permission to overwrite files")
 
 
-def _check_run(folder: Path) -> None:
-    """Raises `RequestError` where a folder is none, or holds runs and is none."""
-    if not folder.is_dir():
-        raise RequestError(
-            f"export: there is no folder {text.shown(folder, 200)}. Name a run directory: results/NAME/SYSTEM/SEED."
-        )
-    if not (folder / "manifest.json").exists() and (runs := sorted(folder.rglob("manifest.json"))):
-        raise RequestError(
-            f"export: {text.shown(folder, 200)} holds several runs. Name one of them, such as {text.shown(runs[0].parent, 200)}."
-        )
-
-
 def run(parsed: argparse.Namespace) -> int:
     from testbed.core.runs import load, rundir
     from testbed.exports import timeline
@@ -77,7 +65,10 @@ def run(parsed: argparse.Namespace) -> int:
         raise RequestError(
             "--beside adds a profile to a Perfetto file. Give --perfetto FILE, too, or leave --beside out."
         )
-    _check_run(parsed.run_directory)
+    if not parsed.run_directory.is_dir():
+        raise RequestError(
+            f"export: there is no folder {text.shown(parsed.run_directory, 200)}. Name a run directory: results/NAME/SYSTEM/SEED."
+        )
     found = load.load_run(parsed.run_directory)
     job = timeline.find_job(found, parsed.job) if parsed.job is not None else None
     if parsed.rank is not None:

@@ -13,6 +13,7 @@ _KEYS = (
     "worker",
     "iteration",
     "operation",
+    "label",
     "flow",
     "link",
     "peer",

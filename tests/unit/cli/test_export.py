@@ -77,3 +77,8 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path) -> None:
 def test_what_is_no_run_directory_is_said_in_a_paragraph(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", str(tmp_path), "--csv", str(tmp_path / "a.csv")]) == 1
     assert "manifest.json is missing" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_folder_that_is_not_there_is_a_wrong_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", str(tmp_path / "none"), "--csv", str(tmp_path / "a.csv")]) == 2
+    assert "there is no folder" in capsys.readouterr().err

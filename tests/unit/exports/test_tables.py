@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pandas as pd
 import pytest
 
 from testbed.core.errors import MachineError
+from testbed.core.runs import rows
 from testbed.core.runs.load import LoadError, Run, load_run
 from testbed.exports import csv, matrix, parquet, tables
 
@@ -24,6 +26,16 @@ def test_the_tidy_table_has_every_value_of_every_table(stored: Path) -> None:
     assert list(ends["worker"]) == list(run.iterations["worker"])
     acked = tidy[(tidy["table"] == "flows") & (tidy["metric"] == "bytes_acked")]
     assert list(acked["value"].astype(int)) == list(run.flows["bytes_acked"])
+
+
+def test_flows_of_background_traffic_are_told_apart_by_their_source(stored: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(stored, folder)
+    both = [rows.BackgroundFlow(label, 0, "l1", "r1", 0, 1000, 0.0, 1.0, 1000, "") for label in ("web", "rpc")]
+    rows.write(folder / "background.csv", rows.BackgroundFlow, both, decimals=9)
+    tidy = pd.read_csv(io.StringIO(csv.text(load_run(folder))), low_memory=False)
+    own = tidy[(tidy["table"] == "background") & (tidy["metric"] == "end_s")]
+    assert list(own["label"]) == ["web", "rpc"]
 
 
 def test_of_what_is_unknown_there_is_no_row(computed: Run) -> None:
