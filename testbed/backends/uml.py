@@ -274,7 +274,7 @@ def _memory_mb(plan: Plan) -> int:
     learning = sum(
         LEARNING_MB + LEARNING_PER_PROCESS_MB * len(job.hosts) for job in plan.jobs if job.trains is not None
     )
-    usual = MEMORY_MB + MEMORY_PER_PROCESS_MB * hosts
+    usual = MEMORY_MB + MEMORY_PER_PROCESS_MB * (hosts + len(plan.background))
     if plan.capture is not None:
         usual += MEMORY_PER_PROCESS_MB + (plan.capture.memory_bytes >> 20)
     rows = sum(map(_rows_an_iteration, plan.jobs)) if plan.messages == "full" else 0
