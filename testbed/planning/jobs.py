@@ -219,9 +219,13 @@ class Placed:
 def asked(spec: Spec) -> list[Asked]:
     """Every job of the experiment, with its trace at the experiment's rate; raises `RequestError`."""
     intra_bps = math.inf if spec.intra_server_rate is None else float(spec.intra_server_rate)
-    found = []
+    alike: dict[Job, Asked] = {}  # their trace is read, and its ranks are matched, once
+    found: list[Asked] = []
     for job in spec.all_jobs:
-        one = Asked(job, None if job.program else _at_rate(job.read_trace(), spec.device_of(job), spec), intra_bps)
+        if job not in alike:
+            trace = None if job.program else _at_rate(job.read_trace(), spec.device_of(job), spec)
+            alike[job] = Asked(job, trace, intra_bps)
+        one = alike[job]
         if one.grouped is not None and not one.grouped.groups:
             raise RequestError(
                 f"trace {quoted(one.grouped.trace.name)}: no exchange crosses the network. There is nothing to replay"

@@ -57,6 +57,10 @@ class Scenario:
         """The requested experiment, without its name and seeds."""
         return names.asked(self.spec, self.spec.on)
 
+    def under(self, spec: Spec) -> Scenario:
+        """The same network and jobs under ``spec``, which differs in systems, name and isolated runs alone."""
+        return replace(self, spec=spec, systems=[systems.parse(label) for label in spec.system])
+
 
 def resolve(spec: Spec, model: Model | None = None) -> Scenario:
     """Network and jobs of an experiment, for every seed; raises `RequestError`.

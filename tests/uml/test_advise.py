@@ -40,13 +40,7 @@ def test_the_best_options_are_confirmed(
         assert (tmp_path / one["folder"]).is_dir()
 
 
-HARM = "8 jobs, 8 flows each"
-UNKNOWN = pytest.mark.xfail(
-    strict=True, reason="the simulator does not know what MLTCP costs below one frame for each flow"
-)
-
-
 @pytest.mark.long
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[UNKNOWN] if name == HARM else []) for name in mixes.MIXES])
+@pytest.mark.parametrize("name", mixes.MIXES)
 def test_sign_and_size_are_right(name: str, tmp_path: Path) -> None:
     assert all(right for _, right in mixes.rows(name, ["mltcp_reno"], tmp_path))

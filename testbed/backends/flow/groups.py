@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import lru_cache
 from graphlib import TopologicalSorter
 
 from testbed.core.runs.plan import JobPlan, Operation
@@ -23,12 +24,20 @@ class Part:
     after: tuple[int, ...]
 
 
-def parts(job: JobPlan) -> list[Part]:
+def parts(job: JobPlan) -> tuple[Part, ...]:
     """An iteration, each part behind those that it waits for."""
+    return _parts(job.operations, len(job.hosts))
+
+
+@lru_cache(maxsize=8)  # of large jobs it takes a second, and jobs alike, and options of the same jobs, have the same
+def _parts(every: tuple[Operation, ...], ranks: int) -> tuple[Part, ...]:
     waits: dict[Unit, dict[Unit, None]] = {}
     operations: dict[Unit, Operation] = {}
-    for rank in range(len(job.hosts)):
-        own = [op for op in job.operations if op.ranks is not None and rank in op.ranks]
+    of_rank: list[list[Operation]] = [[] for _ in range(ranks)]
+    for op in every:
+        for rank in op.ranks or ():
+            of_rank[rank].append(op)
+    for rank, own in enumerate(of_rank):
         units = {op.id: _unit(op, rank) for op in own}
         last: dict[object, Unit] = {}
         for op in sorted(own, key=lambda op: (not op.computes, op.exchange)):  # exchanges of a stream by their number
@@ -41,7 +50,7 @@ def parts(job: JobPlan) -> list[Part]:
             last[stream] = unit
     order = list(TopologicalSorter(waits).static_order())
     places = {unit: place for place, unit in enumerate(order)}
-    return [Part(operations[unit], tuple(sorted(places[one] for one in waits[unit]))) for unit in order]
+    return tuple(Part(operations[unit], tuple(sorted(places[one] for one in waits[unit]))) for unit in order)
 
 
 def _unit(op: Operation, rank: int) -> Unit:

@@ -11,7 +11,7 @@ from testbed.core.errors import TestbedError
 from testbed.core.runs import documents, rows, rundir
 from testbed.core.runs.format_version import VERSION
 from testbed.core.runs.manifest import Counters, Crossing, Measured, Sampling, Told, Way
-from testbed.core.runs.plan import Operation, Plan
+from testbed.core.runs.plan import JobPlan, Operation, Plan
 from testbed.models import flow_weights
 from testbed.models.flow_simulator import Ended, Sent
 from testbed.models.frames import frame
@@ -109,14 +109,13 @@ class Recorded:
                 )  # fmt: skip
 
     def _operations(self, counted: list[Ended]) -> Iterator[rows.Operation]:
+        of_ranks = [_by_rank(job) for job in self.plan.jobs]
         for ended in counted:
-            job = self.plan.jobs[ended.job]
-            for rank in range(len(job.hosts)):
-                for operation in job.collectives:
-                    key = job.job, ended.iteration, _key(operation)
-                    mine = operation.members is None or rank in (operation.ranks or ())
-                    if mine and key in self.operations:
-                        yield rows.Operation(job.job, rank, ended.iteration, operation.id, *self.operations[key])
+            number = self.plan.jobs[ended.job].job
+            for rank, own in enumerate(of_ranks[ended.job]):
+                for name, key in own:
+                    if (times := self.operations.get((number, ended.iteration, key))) is not None:
+                        yield rows.Operation(number, rank, ended.iteration, name, *times)
 
     def _make_report(self, cpu_s: float) -> Told:
         plan = self.plan
@@ -135,6 +134,17 @@ class Recorded:
             paths_seeded=True if plan.multipath else None,
         )  # fmt: skip
         return Told(VERSION, plan, (), (), KERNEL, platform.python_version(), measured, tuple(crossed))
+
+
+def _by_rank(job: JobPlan) -> list[list[tuple[str, str | int]]]:
+    """Name and key of each collective that a rank carries out."""
+    everyone = range(len(job.hosts))
+    found: list[list[tuple[str, str | int]]] = [[] for _ in everyone]
+    for operation in job.collectives:
+        ranks = everyone if operation.members is None else sorted(set(operation.ranks or ()))
+        for rank in ranks:
+            found[rank].append((operation.id, _key(operation)))
+    return found
 
 
 def _key(operation: Operation) -> str | int:

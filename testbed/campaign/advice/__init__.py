@@ -190,6 +190,8 @@ def _outcome(each: _Compared, base: _Compared) -> tuple[Outcome, tuple[Reason, .
     if stated is None:  # too short for a comparison, or of an invalid run
         return "inconclusive", (NoCauseKnown(),)
     reasons = tuple(reason for reason in stated.reasons if not isinstance(reason, NoCoordination | NoCauseKnown))
+    if wording.sign_unknown(reasons):
+        return "inconclusive", reasons
     if stated.outcome == "faster" or reasons:
         return stated.outcome, reasons
     acks = demand.shared_acks(base.experiment.runs[0]) if findings.divides_windows(each.result) else None

@@ -30,9 +30,8 @@ SAMPLES = 8  # of links and flows, in one iteration of the longest job
 LEAST_SAMPLE_NS = 10_000_000
 ITERATIONS, FEWEST_ITERATIONS = 40, 16  # MLTCP is compared from the twelfth on
 SEEDS = 3
-MOST_WORK = 100_000  # of a run with all seeds (`_work`), which then takes about a quarter of a second
-MOST_WORK_OF_ONE = 200_000  # of a run with one seed
-WORTH_PROCESSES, MOST_PROCESSES = 1_000_000, 4  # work of all runs above which several processes share it
+MOST_WORK = 100_000  # of a run with all seeds (`_work`); such a run takes about a second
+WORTH_PROCESSES, MOST_PROCESSES = 3_000_000, 4  # work of all runs, above which several processes share it
 
 
 @dataclass(frozen=True)
@@ -56,6 +55,7 @@ class Simulated:
     out: Path
     _there: dict[Setting, Experiment | TestbedError] = field(default_factory=dict)
     _isolated: list[plan.Isolated] = field(default_factory=list)
+    _resolved: dict[tuple[str, Rate], plan.Scenario] = field(default_factory=dict)
     _work: int = 0  # of a run
 
     def carry_out(self, settings: Mapping[Setting, Isolated]) -> dict[Setting, Experiment | TestbedError]:
@@ -78,11 +78,19 @@ class Simulated:
 
     def _wanted(self, setting: Setting, isolated: Isolated) -> list[Wanted]:
         name = f"{setting.scheduler}-{setting.rate.exact}"
-        scenario = plan.resolve(self._read(setting, isolated_runs=isolated, name=name))
+        scenario = self._resolve(setting, isolated_runs=isolated, name=name)
         kept = [one for one in self._isolated if one.plan.experiment == name]
         plans = plan.plans(scenario, kept)
         self._isolated += plan.isolated_runs(scenario, plans)
         return driver.wanted([(scenario, plans)], self.out)
+
+    def _resolve(self, setting: Setting, **more: Any) -> plan.Scenario:
+        """Network and jobs of a large mix take seconds: settings that differ in the system share them."""
+        read = self._read(setting, **more)
+        key = setting.scheduler, setting.rate
+        if key not in self._resolved:
+            self._resolved[key] = plan.resolve(read)
+        return self._resolved[key].under(read)
 
     def _lanes(self, runs: int) -> AbstractContextManager[Sequence[Executor]]:
         """This process; or several where that is faster."""
@@ -92,8 +100,8 @@ class Simulated:
 
     def size(self, setting: Setting) -> None:
         """Iterations, seeds and samples for an answer within seconds, where they are not given; raises `RequestError`."""
-        scenario, plans = plan.planned(self._read(setting, seeds=1))
-        ideals_s = [job.ideal_s for job in plans[0].jobs]
+        scenario = plan.resolve(self._read(setting, seeds=1))
+        ideals_s = [job.ideal_s for job in scenario.placed[0].jobs]
         if None in ideals_s:
             raise RequestError(
                 "TRACE: a job runs a real program, whose iteration is unknown. Record it: `mltcp record`."
@@ -102,8 +110,7 @@ class Simulated:
         sample = Duration(max(LEAST_SAMPLE_NS, longest_ns // SAMPLES)).exact
         work = _work(scenario.placed[0].asked)
         seeds = SEEDS if work * ITERATIONS <= MOST_WORK else 1
-        most = MOST_WORK if seeds > 1 else MOST_WORK_OF_ONE
-        iterations = max(FEWEST_ITERATIONS, min(ITERATIONS, round(most / max(1, work))))
+        iterations = max(FEWEST_ITERATIONS, min(ITERATIONS, round(MOST_WORK / max(1, work))))
         self._work = work * int(self.fields.get("iterations", iterations))
         self.fields = {"sample_interval": sample, "seeds": seeds, "iterations": iterations, **self.fields}
 

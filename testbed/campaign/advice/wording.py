@@ -10,11 +10,15 @@ from testbed.campaign.findings import answer
 from testbed.campaign.findings.answer import time_text
 from testbed.campaign.findings.demand import ALIKE, Demand
 from testbed.core.runs.findings import (
+    AtIdeal,
+    FewFrames,
     Interleaved,
     NoCauseKnown,
     NoSharedLink,
+    OneJob,
     Outcome,
     Reason,
+    SmallShare,
     Uneven,
 )
 from testbed.core.runs.summary import Result
@@ -24,6 +28,10 @@ from testbed.models.flow_error import GainError
 
 OUTSIDE = "outside the validated range"
 CONFIRM = " The interval includes 1: confirm it with --emulate."
+SIGN_UNKNOWN = (
+    "Jobs drift apart by chance under the baseline there, and the simulator does not know how far. "
+    "Whether MLTCP makes them faster or slower is unknown."
+)
 ROOM = " Whether servers are free for it is unknown without --cluster."
 
 
@@ -60,7 +68,14 @@ def reason(
         )
     if kind in ("placement", "network"):
         return _no_gain(kind, row, base, asked, before)
-    return " ".join(filter(None, (*map(answer.reason, reasons), _losers(row))))
+    unknown = SIGN_UNKNOWN if sign_unknown(reasons) else ""
+    return " ".join(filter(None, (*map(answer.reason, reasons), unknown, _losers(row))))
+
+
+def sign_unknown(reasons: Sequence[Reason]) -> bool:
+    """Whether windows are at their minimum and nothing else bounds the difference: emulated gains were 0.84 to 1.05 there (docs/how-to/advise.md)."""
+    bounded = any(isinstance(one, AtIdeal | NoSharedLink | OneJob | SmallShare) for one in reasons)
+    return not bounded and any(isinstance(one, FewFrames) for one in reasons)
 
 
 def _gains(kind: Kind, row: Result, base: Result, asked: Demand, before: Demand, *, placed: bool) -> str:

@@ -157,7 +157,7 @@ def reason(found: Reason) -> str:
             return f"{name(system)} interleaves, too (from iteration {decimal(at, 6)})."
         case FewFrames():
             kind = "ECN threshold" if found.threshold == "ecn" else "buffer"
-            harm = " Below 1 frame MLTCP has slowed jobs by up to 8 %." if found.per_flow < 1 else ""
+            harm = " Below 2 frames MLTCP has slowed jobs by up to 16 %." if found.per_flow < 2 else ""
             return (
                 f"{arrow(found.link)} has {decimal(found.per_flow, 2)} frames of {kind} per flow ({decimal(found.frames, 3)} frames, "
                 f"{count(found.flows, 'flow')}). Below 3 frames every window is at its minimum.{harm}"

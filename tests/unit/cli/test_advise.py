@@ -12,7 +12,7 @@ from testbed.campaign.advice import document, wording, workload
 from testbed.campaign.findings import answer
 from testbed.cli import main
 from testbed.core.errors import EXIT_OK, EXIT_REQUEST, RequestError
-from testbed.core.runs.findings import NoCauseKnown
+from testbed.core.runs.findings import AtIdeal, FewFrames, NoCauseKnown, SmallShare
 from tests.support.browser import BROWSER, PHONE, looked_at
 
 MOE = str(Path(__file__).parents[2] / "data" / "moe.json")
@@ -81,14 +81,22 @@ def test_a_faster_network_that_gains_nothing_has_a_reason(capsys: pytest.Capture
 
 
 def test_too_few_frames_for_each_flow(capsys: pytest.CaptureFixture[str]) -> None:
-    """32 flows share 40 frames of marking threshold, so that MLTCP cannot act."""
+    """32 flows share 40 frames of marking threshold, so that MLTCP cannot act. Emulated gains were 0.84 to 1.05 there: no sign is claimed."""
     words = [f"{MOE},workers=8"] * 2
     found = asked(
         capsys, *words, "--rate", "100gbit", "--system", "reno", "mltcp_reno", "--iterations", "16", "--seeds", "1"
     )
     mltcp = option(found, "mltcp_reno")
-    assert "few frames" in causes(mltcp) and mltcp["outcome"] == "no difference"
+    assert "few frames" in causes(mltcp) and (mltcp["outcome"], mltcp["validated"]) == ("inconclusive", False)
+    assert mltcp["low"] < 0.84 and mltcp["high"] > 1.05 and wording.SIGN_UNKNOWN in mltcp["reason"]
     assert found["helps"] is False
+
+
+def test_a_sign_is_claimed_where_something_else_bounds_the_difference() -> None:
+    few = FewFrames("s1-s2", "ecn", 40.0, 32)
+    assert wording.sign_unknown([few])
+    assert not any(wording.sign_unknown([few, one]) for one in (SmallShare(1.01), AtIdeal("reno", 1.0)))
+    assert not wording.sign_unknown([NoCauseKnown()])
 
 
 def test_rates_give_different_answers(capsys: pytest.CaptureFixture[str]) -> None:

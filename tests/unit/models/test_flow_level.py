@@ -27,6 +27,7 @@ from testbed.core.errors import EXIT_OK, EXIT_REQUEST
 from testbed.core.runs.events import Iteration
 from testbed.core.runs.load import Run, check, load_run
 from testbed.models import flow_error, flow_weights, validated_range
+from testbed.planning import plan as planning
 from testbed.planning.plan import planned
 from testbed.report.study import load_study
 
@@ -349,3 +350,31 @@ def test_the_errors_inside_the_range_are_those_that_were_measured() -> None:
         assert (stated.mean, stated.worst) == pytest.approx((np.mean(off), max(off)), abs=6e-4)
         assert not inside or max(off) <= 0.10
     assert flow_validation.markdown() in (Path(__file__).parents[3] / "docs/explanation/flow-simulator.md").read_text()
+
+
+def test_options_that_share_resolved_jobs_have_the_plans_of_their_own() -> None:
+    """`Scenario.under`, by which `advise` resolves network and jobs once: every plan is as if it were planned alone."""
+    fields = {"job": ["gpt2", "gpt2"], "on": "flow", "rate": "100gbit", "iterations": 12}
+    first, *others = (spec.make(fields, {"system": [system]}, "test") for system in ("reno", "mltcp_reno", "priority"))
+    scenario = planning.resolve(first)
+    for other in others:
+        assert planning.plans(scenario.under(other)) == planning.planned(other)[1]
+
+
+def test_operations_are_those_of_every_rank(tmp_path: Path) -> None:
+    """Of a job with several groups each rank has its own, each iteration."""
+    experts = str(Path(flow_validation.HERE) / "experts.json")
+    assert (
+        run(tmp_path, "--job", experts, "--job", experts, "--iterations", "3", "--system", "reno", "--alone", "none")
+        == EXIT_OK
+    )
+    (one,) = runs(tmp_path).values()
+    found = one.operations.groupby(["job", "worker", "iteration"])["operation"].apply(set)
+    for job in one.jobs:
+        for rank in range(len(job.hosts)):
+            own = {
+                op.id
+                for op in job.collectives
+                if op.members is None or (rank in (op.ranks or ()) and op.inside_ns is None)
+            }
+            assert own and all(own <= found[job.job, rank, number] for number in range(3))
