@@ -76,7 +76,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     signed = table[table["sign"] != "none"]
     drawing.caption(
         figure,
-        f"Signs: {(signed['sign_right'] == 'yes').sum()} of {len(signed)} right. Median error {median(table['error'].abs()):.0%}; median share of the effect "
+        f"Dot: prediction with its interval; cross: no effect. Signs: {(signed['sign_right'] == 'yes').sum()} of {len(signed)} right. Median error {median(table['error'].abs()):.0%}; median share of the effect "
         f"{median(signed['effect']):.2f}; {table['inside'].sum()} of {len(table)} published values lie in the interval. Orange: the sign is wrong.",
     )
     return [*drawing.save(figure, table, out, ID), *drawing.write_tables({f"{ID}-runs": runs}, out)]

@@ -17,7 +17,9 @@ from typing import Any, ParamSpec, TypeVar, cast
 P = ParamSpec("P")
 R = TypeVar("R")
 
-AFTER_S = 25.0  # processor time of interpreted loops: about what compiling takes, so that waiting at most doubles the cost
+AFTER_S = (
+    25.0  # processor time of interpreted loops: about what compiling takes, so that waiting at most doubles the cost
+)
 KEPT_AFTER_S = 1.0  # the same where compiled loops are on disk: about what Numba takes to start
 NOTICE = "compiling the flow simulator, once (about half a minute)"
 
