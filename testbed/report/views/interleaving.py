@@ -209,6 +209,6 @@ def _what_is_shown(run: Run, link: str) -> str:
     if drawing.is_model(run):
         return f"Above: the rates that the model gives to flows over {panels.arrow(link)}, headers included{which}."
     return (
-        f"Above: what crosses {panels.arrow(link)}, headers included, by its queue's counters{which}.\nEach job's part goes by the "
-        "bytes that were acknowledged."
+        f"Above: what crosses {panels.arrow(link)}, headers included, by its queue's counters{which}.\nEach job's share is computed "
+        "from acknowledged bytes."
     )
