@@ -15,7 +15,7 @@ ASKED = {"train": "perceptron", "compute": "1ms", "workers": 3, "jobs": 1}
 @pytest.mark.parametrize("missing", ["keep", "local"])
 def test_in_a_ring_nothing_stood_in_a_hole_before(missing: str) -> None:
     system = f"mlt:missing={missing}"
-    with pytest.raises(RequestError, match=r"job 0 .*perceptron .*fill=local "):
+    with pytest.raises(RequestError, match=r"job 0 .*perceptron .*fill=local"):
         planned(spec.read(None, ASKED | {"collective": "ring", "system": [system]}))
     planned(spec.read(None, ASKED | {"collective": "ring", "system": ["mlt:missing=zero"]}))
     planned(spec.read(None, ASKED | {"collective": "parameter_server", "system": [system]}))

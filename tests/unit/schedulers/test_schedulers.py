@@ -291,7 +291,7 @@ def test_traces_of_the_library_fit_as_published() -> None:
         ({"cc": ["unfair:over=bbr"]}, "there is no congestion control 'mltcp_bbr'"),
         ({"cc": ["cassini"], "job": ["ddp:resnet18", "s2"]}, "job 0 is a real program"),
         ({"cc": ["priority"], "job": ["s2", "cmd:true"]}, "job 1 is a real program"),
-        ({"cc": ["pias"], "job": ["s2", "cmd:true"]}, "job 1, a real program"),
+        ({"cc": ["pias"], "job": ["s2", "cmd:true"]}, "job 1 is a real program"),
         ({"cc": ["pias:bands=1"]}, "1 is not between 2 and 8"),
         ({"cc": ["lretf"], "job": ["s2", "cmd:true"]}, "job 1 is a real program"),
     ],
