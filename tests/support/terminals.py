@@ -19,6 +19,7 @@ from tests.support.processes import HANG_S
 from tests.support.runs import ROOT
 
 PROMPT = "mininet> "
+SILENCE_S = 10.0  # after which a key is taken for lost
 
 
 @dataclass
@@ -47,8 +48,21 @@ class Session:
         self.process.wait()
         return printed
 
-    def _more(self) -> bool:
-        if not select.select([self.master], [], [], HANG_S)[0]:
+    def press(self, key: str, wanted: str) -> None:
+        """Press a key, and again after each silence, until ``wanted`` is printed.
+
+        Python's readline prints its prompt first and listens for signals a moment later, so that Ctrl-C may be lost.
+        """
+        deadline = time.monotonic() + HANG_S
+        self.type(key)
+        while self.text.find(wanted, self.seen) < 0:
+            assert time.monotonic() < deadline, self.text
+            if not self._more(SILENCE_S):
+                self.type(key)
+        self.until(wanted)
+
+    def _more(self, within_s: float = HANG_S) -> bool:
+        if not select.select([self.master], [], [], within_s)[0]:
             return False
         try:
             data = os.read(self.master, 1 << 16)

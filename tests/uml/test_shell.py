@@ -130,8 +130,7 @@ def test_ctrl_c_ends_a_command_and_no_more(tmp_path: Path) -> None:
         shell.until("icmp_seq=2")
         shell.type("\x03")
         assert "packets transmitted" in shell.until(PROMPT)
-        shell.type("\x03")  # at the prompt it begins another line
-        shell.until(PROMPT)
+        shell.press("\x03", PROMPT)  # at the prompt it begins another line
         shell.type("exit")
         shell.rest()
     assert shell.process.returncode == EXIT_OK
