@@ -31,7 +31,7 @@ LEAST_SAMPLE_NS = 10_000_000
 ITERATIONS, FEWEST_ITERATIONS = 40, 16  # MLTCP is compared from the twelfth on
 SEEDS = 3
 MOST_WORK = 100_000  # of a run with all seeds (`_work`); such a run takes about a second
-WORTH_PROCESSES, MOST_PROCESSES = 3_000_000, 4  # work of all runs, above which several processes share it
+WORTH_PROCESSES, MOST_PROCESSES = 700_000, 4  # work of all runs, above which several processes share it
 
 
 @dataclass(frozen=True)
@@ -119,11 +119,12 @@ class Simulated:
 
 
 def _work(jobs: list[Asked]) -> int:
-    """What an iteration of each job costs the simulator: each transfer shares links with all that are concurrent."""
+    """What an iteration of each job costs the simulator: each flow shares links with all that are concurrent."""
     concurrent = sum(
-        max((len({flow for one in job.rounds(op) for flow in one}) for op in job.exchanges), default=0) for job in jobs
+        job.channels * max((len({flow for one in job.rounds(op) for flow in one}) for op in job.exchanges), default=0)
+        for job in jobs
     )
-    return concurrent * sum(job.transfers for job in jobs)
+    return concurrent * sum(job.channels * job.transfers for job in jobs)
 
 
 @dataclass
