@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from testbed.core.errors import RequestError
+from testbed.core.text import closest
 
 SIDE_BY_SIDE = 80  # columns from which a flag and its help share a line
 GUTTER, NARROW_GUTTER = 26, 6  # columns before the help of a flag; the second below `SIDE_BY_SIDE`
@@ -65,7 +66,9 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*given, **{"formatter_class": Formatter, **named})
 
     def error(self, message: str) -> NoReturn:
-        raise RequestError(f"{message}. `{self.prog} --help` lists what there is.")
+        raise RequestError(
+            f"{message.removesuffix('?')}{'?' if message.endswith('?') else '.'} `{self.prog} --help` lists all arguments."
+        )
 
     def format_help(self) -> str:
         """A line of an example that goes on ends as a shell wants it, so that it can be pasted."""
@@ -80,7 +83,12 @@ class Parser(argparse.ArgumentParser):
         """Refuse unknown arguments here: argparse leaves them to the parser above, which names its own help."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+            shown = [
+                name for action in self._actions if action.help != argparse.SUPPRESS for name in action.option_strings
+            ]
+            name = next((each.partition("=")[0] for each in unknown if each.startswith("--")), "")
+            close = closest(name, shown) if name else None
+            self.error(f"unrecognized arguments: {' '.join(unknown)}" + (f". Did you mean {close!r}?" if close else ""))
         return found, unknown
 
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:

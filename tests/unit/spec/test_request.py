@@ -95,6 +95,8 @@ BAD = [
     (["--verify", "nowhere"], "is not a run directory"),
     (["--name", "../x"], "cannot name a folder"),
     (["--colour", "blue"], "unrecognized arguments"),
+    (["--sytem", "reno"], "Did you mean '--system'?"),
+    (["--iterationz=3"], "Did you mean '--iterations'?"),
     (["nowhere.toml"], "there is no file nowhere.toml"),
 ]  # fmt: skip
 
