@@ -66,7 +66,9 @@ class Progress:
 
     def _reset(self, plan: Plan) -> None:
         self.plan, self.phase, self.repeated = plan, "starting", False
-        self.times: dict[int, list[float]] = {job.job: [] for job in plan.jobs}
+        self.times: dict[int, list[float]] = {job.job: [] for job in plan.jobs}  # of ended iterations
+        self.workers = {job.job: 1 if self.backend == "flow" else len(job.hosts) for job in plan.jobs}
+        self.reported: dict[tuple[int, int], list[float]] = {}  # of iterations that some workers have ended
         self.shares: dict[int, float] = {}
 
     def __call__(self, plan: Plan, event: events.Said) -> None:
@@ -78,8 +80,8 @@ class Progress:
                 self.phase = shown(words)
                 if long and self.live is None:
                     self._say(Text(f"{_title(plan)}: {self.phase}"))
-            case events.Iteration(rank=0, job=job) if job in self.times:
-                self.times[job].append(event.duration_s)
+            case events.Iteration(job=job) if job in self.times:
+                self._ended(event)
             case events.Shares(bps=bps):
                 self.shares = {job: _share(plan, by_link) for job, by_link in bps.items()}
             case events.Repeated(because=because):
@@ -95,6 +97,14 @@ class Progress:
                 self._finish(plan, verdict)
         if self.live is not None:
             self.live.update(self._render())
+
+    def _ended(self, event: events.Iteration) -> None:
+        """An iteration of a job ends with its slowest worker."""
+        reported = self.reported.setdefault((event.job, event.iteration), [])
+        reported.append(event.duration_s)
+        if len(reported) == self.workers[event.job]:
+            self.times[event.job].append(max(reported))
+            del self.reported[event.job, event.iteration]
 
     def _finish(self, plan: Plan, verdict: str) -> None:
         times = [value for job in plan.jobs for value in self.times[job.job][: job.iterations]]

@@ -250,6 +250,17 @@ def test_quiet_means_no_line(record: Path) -> None:
     assert written.getvalue() == ""
 
 
+@pytest.mark.parametrize(("backend", "reports"), [("uml", 2), ("flow", 1)])
+def test_an_iteration_ends_with_its_slowest_worker(record: Path, backend: str, reports: int) -> None:
+    plans = planned(spec.read(None, {"jobs": 1, "iterations": 4}))[1]
+    progress = Progress(plans, Console(file=io.StringIO(), force_terminal=False), backend, quiet=True)
+    progress(plans[0], events.Started())
+    for rank in reversed(range(reports)):
+        assert progress.times == {0: []}
+        progress(plans[0], events.Iteration(0, rank, 0, 0.5 + rank))
+    assert progress.times == {0: [0.5 + reports - 1]}
+
+
 def test_a_dry_run_names_folder_runs_and_time(record: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     request = ["run", "--on", "flow", "--jobs", "2", "--iterations", "4", "--out", str(tmp_path)]
     assert main([*request, "--dry-run", "--json"]) == EXIT_OK
