@@ -247,7 +247,7 @@ def _carried_out(planned: list[Planned], machines: dict[str, Backend], parsed: a
     order, waiting = sweep_request.in_order(work)
     kept = [run for run in work.kept if not run.waits]
     terminal.say_error(
-        f"{text.count(len(work.asked), 'run')} of {text.count(len(planned), 'experiment')}, {len(kept)} of them there"
+        f"{text.count(len(work.asked), 'run')} of {text.count(len(planned), 'experiment')}, {len(kept)} already stored"
         + (f"; {waiting} wait for those of their jobs in isolation" if waiting else "")
     )
     with (

@@ -478,7 +478,7 @@ def test_several_machines_share_a_sweep_and_one_may_be_lost(there: Machine, tmp_
         assert other.is_clean() and there.is_clean()
         manifests = [json.loads(path.read_text()) for path in (tmp_path / "results").rglob("manifest.json")]
         assert {manifest["remote"]["on"] for manifest in manifests} == {there.on, other.on}
-        assert "2 of them there" in there.run(*sweep, other.on, cwd=tmp_path).stderr  # on either
+        assert "2 already stored" in there.run(*sweep, other.on, cwd=tmp_path).stderr  # on either
         shutil.rmtree(tmp_path / "results")
         process = there.start(*sweep, other.on, cwd=tmp_path)
         await_process(other, process, "testbed.replay.worker")

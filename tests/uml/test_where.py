@@ -39,7 +39,7 @@ def test_a_sweep_runs_what_is_missing_several_at_a_time(tmp_path: Path) -> None:
     manifests = {path.parent: json.loads(path.read_text()) for path in (tmp_path / "results").rglob("manifest.json")}
     assert len(manifests) == 2
     assert {(one["backend"], one["remote"]) for one in manifests.values()} == {("uml", None)}
-    assert "2 of them there" in sweep("a.toml", "--on", "uml", "-j", "2", cwd=tmp_path).stderr
+    assert "2 already stored" in sweep("a.toml", "--on", "uml", "-j", "2", cwd=tmp_path).stderr
     # As if run by itself.
     alone = cli("a.toml", "--on", "uml", "--out", "alone", cwd=tmp_path)
     assert alone.returncode == EXIT_OK, alone.stderr

@@ -170,7 +170,7 @@ def reason(found: Reason) -> str:
         case RandomLoss(loss=loss):
             return f"A wire loses {decimal(loss * 100)} % of its packets at random, which limits every window."
         case NoCoordination(system=system, against=against):
-            return f"Neither {name(system)} nor {name(against)} knows of iterations."
+            return f"Neither {name(system)} nor {name(against)} uses iterations, so neither interleaves jobs by design."
         case NoCauseKnown():
             return "No cause is known."
 
