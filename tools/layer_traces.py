@@ -144,7 +144,7 @@ def _written(name: str, ending: str, how: str, operations: list[Operation]) -> T
     return Trace(
         version=VERSION, name=f"{name}-{ending}", model=f"{title}, layer by layer, {how}, fp32, batch {batch}",
         source=Source(
-            kind="derived from published numbers", measured_by="nobody: its authors publish the shapes of its layers",
+            kind="derived from published numbers", measured_by="not measured: the model's authors publish the shapes of its layers",
             on="no hardware", notes="Written by tools/layer_traces.py, whose parameters add up to the published totals.",
         ),
         native_rate=NATIVE_RATE, operations=tuple(operations),
