@@ -35,19 +35,19 @@ def lines() -> str:
 
 
 def library() -> str:
-    return table("name | what | source | per iteration | native rate | alone | duty", map(_trace, traces.names()))
+    names = [name for name in traces.names() if not name.endswith(("-layers", "-fsdp"))]
+    return table("name | what | source | bytes | duty", map(_trace, names))
 
 
 def _trace(name: str) -> str:
-    """What, from where, how much, how long, how busy."""
+    """What, from where, how much, how busy."""
     trace = traces.load(name)
     rate = trace.native_rate or Rate(50 * 10**9)
     period_s = traces.critical_path_s(trace, lambda op: traces.busiest_s(op, WORKERS, rate))
     busy = busy_s(trace, WORKERS, rate)
-    exchanges = sum(op.kind != "compute" for op in trace.operations)
     return (
-        f"| `{name}` | {trace.model} | {SOURCES.get(trace.source.kind, trace.source.kind)} | {trace.bytes_per_iteration / 1e6:,.1f} MB in {exchanges} | "
-        f"{rate} | {period_s * 1e3:,.1f} ms | {busy / period_s:.0%} |"
+        f"| `{name}` | {trace.model} | {SOURCES.get(trace.source.kind, trace.source.kind)} | {trace.bytes_per_iteration / 1e6:,.1f} MB | "
+        f"{busy / period_s:.0%} |"
     )
 
 
