@@ -10,7 +10,7 @@ SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 help:
 	@echo "make demo        set up, then four jobs on one link under virtual time: Reno, then MLTCP; then ResNet-50 (a minute, no root)"
 	@echo "make demo-host   the four jobs under virtual time and on this machine's kernel (root), side by side"
-	@echo "make test        set up, then all tests in three tiers: unit, uml, and netns (with sudo)"
+	@echo "make test        set up, then the tests in three tiers: unit, uml, and netns (with sudo); SLOW=1: the slow ones, too"
 	@echo "make test-unit   the first tier alone; test-uml, test-netns: the others; test-long: for hours"
 	@echo "make reproduce   every experiment, in a Vagrant VM if one runs and carries them, else in user-mode Linux (ON=host: on this kernel;"
 	@echo "                 ON=ssh:root@server,ssh:root@other: on these), then"
@@ -78,7 +78,8 @@ torch: environment
 # Three tiers, each with its closing line; one that fails does not keep the next from running. On all cores, but for what judges
 # a run by a real clock, or loads programs by names that the whole kernel knows: that has the machine for itself.
 CORES := $(shell nproc)
-PYTEST := $(PYTHON) -m pytest
+# SLOW=1: with the tests marked slow, as continuous integration runs them.
+PYTEST := $(PYTHON) -m pytest $(if $(SLOW),--slow)
 SIDE_BY_SIDE := -n $(CORES) --dist loadgroup
 # COVERAGE=1: fails, too, if the unit tests reach less of any of the pure rooms than pyproject.toml asks for.
 PURE = $(subst .,/,$(shell $(PYTHON) -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['tool']['coverage']['run']['source'])"))
@@ -98,7 +99,7 @@ test-unit: setup
 	$(unit_tier)
 
 coverage: setup
-	$(MAKE) --no-print-directory test-unit COVERAGE=1
+	$(MAKE) --no-print-directory test-unit COVERAGE=1 SLOW=1
 
 test-uml: setup
 	$(uml_tier)
@@ -109,7 +110,7 @@ test-netns: setup
 # What takes hours, and is proved now and then: kills at a hundred random moments, properties by thousands of examples.
 test-long: setup
 	@code=0; \
-	$(PYTEST) tests/unit $(SIDE_BY_SIDE) --hypothesis-profile long || code=1; \
+	$(PYTEST) tests/unit $(SIDE_BY_SIDE) --slow --hypothesis-profile long || code=1; \
 	$(uml_tier) -m long || code=1; \
 	$(netns) -m long || code=1; \
 	exit $$code

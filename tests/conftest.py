@@ -30,6 +30,10 @@ ROOT = Path(__file__).parent.parent
 pytest_plugins = ["testbed.testing"]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slow", action="store_true", help="tests marked slow, too, as in continuous integration")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     no_kernel = _no_kernel() if any("uml" in item.path.parts for item in items) else ""
     for item in items:
@@ -45,8 +49,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.netns)
             if os.geteuid() != 0:
                 item.add_marker(pytest.mark.skip(reason="needs root: run `make test`, which uses sudo"))
-    if "long" not in config.getoption("markexpr"):
-        later = [item for item in items if item.get_closest_marker("long")]
+    asked = config.getoption("markexpr")
+    left_out = {
+        *(() if "long" in asked else ("long",)),
+        *(() if "slow" in asked or config.getoption("slow") else ("slow",)),
+    }
+    if left_out:
+        later = [item for item in items if any(item.get_closest_marker(mark) for mark in left_out)]
         config.hook.pytest_deselected(items=later)
         items[:] = [item for item in items if item not in later]
 

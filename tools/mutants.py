@@ -230,7 +230,7 @@ def build(file: str, limit_s: float) -> None:
 
 def unit_tests(paths: Sequence[str], limit_s: float) -> None:
     """Raises `StageError` with the first test that fails."""
-    words = ["-m", "pytest", *paths, "-x", "-q", "-p", "no:cacheprovider", "--hypothesis-seed=0"]
+    words = ["-m", "pytest", "--slow", *paths, "-x", "-q", "-p", "no:cacheprovider", "--hypothesis-seed=0"]
     code, output = run([*words, "-n", str(len(os.sched_getaffinity(0))), "--dist", "loadgroup"], limit_s, "unit")
     if failed := re.search(r"^FAILED (\S+)", output, re.MULTILINE):
         raise StageError(failed[1])

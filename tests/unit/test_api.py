@@ -157,12 +157,14 @@ def test_the_error_tree() -> None:
 NOTEBOOK = ROOT / "docs/notebooks/own_figure.py"
 
 
+@pytest.mark.slow
 def test_the_notebook_as_a_script(elsewhere: Path) -> None:
     variables = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"}
     subprocess.run([sys.executable, NOTEBOOK], check=True, env=variables)
     assert (elsewhere / "own_figure.png").stat().st_size > 1000
 
 
+@pytest.mark.slow
 def test_the_notebook_in_a_kernel(elsewhere: Path) -> None:
     """In a process of its own: Jupyter's libraries warn, and a warning is an error here. The kernel runs in the current folder."""
     pytest.importorskip("nbclient", exc_type=ImportError)
@@ -196,6 +198,7 @@ except testbed.errors.RequestError as error:
 """
 
 
+@pytest.mark.slow
 def test_types_of_a_user(elsewhere: Path) -> None:
     (elsewhere / "snippet.py").write_text(SNIPPET)
     mypy = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", f"--cache-dir={ROOT}/.mypy_cache/user"]

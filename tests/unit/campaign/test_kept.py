@@ -57,6 +57,7 @@ def seeds(folder: Path) -> list[list[int]]:
 # Names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "backend", "default", "expected"),
     [
@@ -81,6 +82,7 @@ VALUES: dict[str, list[Any]] = {
 REQUESTS = st.fixed_dictionaries({}, optional={name: st.sampled_from(values) for name, values in VALUES.items()})
 
 
+@pytest.mark.slow
 @given(REQUESTS, REQUESTS, REQUESTS)
 @examples(60)
 def test_different_experiments_have_different_names(
@@ -95,11 +97,13 @@ def test_different_experiments_have_different_names(
         assert apart[0] != "x"
 
 
+@pytest.mark.slow
 def test_seeds_and_limits_are_no_part_of_an_experiment() -> None:
     fields: list[dict[str, Any]] = [{}, {"seed": 3, "seeds": 2}, {"wall_limit": "3s"}, {"name": "x"}]
     assert len({repr(names.asked(spec.read(None, one), "uml")) for one in fields}) == 1
 
 
+@pytest.mark.slow
 def test_a_file_is_known_by_name_and_content(tmp_path: Path) -> None:
     def asked(folder: str, duration: str) -> Asked:
         path = tmp_path / folder / "mine.json"
@@ -112,6 +116,7 @@ def test_a_file_is_known_by_name_and_content(tmp_path: Path) -> None:
     assert one.files.keys() == other.files.keys() == {"mine.json"} and one.files != other.files
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mine.py", "my own.py", "a,b.py", "a=b+c.py"])
 @pytest.mark.parametrize(
     ("field", "example"),
@@ -141,6 +146,7 @@ def test_a_file_of_ones_own_is_known_by_its_content(field: str, example: str, na
 # What is kept
 
 
+@pytest.mark.slow
 def test_a_backend_that_is_not_the_default_has_a_folder_of_its_own(tmp_path: Path) -> None:
     assert run(tmp_path) == EXIT_OK
     assert list(stored(tmp_path)) == [f"{BASE}-on-flow/reno/1"]
@@ -153,6 +159,7 @@ def test_a_backend_that_is_not_the_default_has_a_folder_of_its_own(tmp_path: Pat
     assert list(stored(tmp_path / "own")) == ["mine/reno/1"]
 
 
+@pytest.mark.slow
 def test_seeds_join_those_that_are_there(tmp_path: Path) -> None:
     assert run(tmp_path, "--name", "x", "--seed", "3") == EXIT_OK
     before = stored(tmp_path)
@@ -178,6 +185,7 @@ def test_what_is_there_is_kept_unless_asked_for_again(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob(f"{locks.FILE}*"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flags", [("--rate", "50mbit"), ("--system", "cubic"), ("--set", "buffer=3ms")])
 def test_another_experiment_of_that_name_has_a_folder_of_its_own(tmp_path: Path, flags: tuple[str, ...]) -> None:
     assert run(tmp_path, "--name", "x") == EXIT_OK
@@ -190,6 +198,7 @@ def test_another_experiment_of_that_name_has_a_folder_of_its_own(tmp_path: Path,
     assert seeds(tmp_path / "x") == [[1]]
 
 
+@pytest.mark.slow
 def test_a_run_of_another_program_is_not_replaced_unasked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -207,6 +216,7 @@ def test_a_run_of_another_program_is_not_replaced_unasked(
     assert {load_run(tmp_path / path).manifest.source_sha256 for path in stored(tmp_path)} == {"another"}
 
 
+@pytest.mark.slow
 def test_a_run_over_another_topology_file_is_not_replaced_unasked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -221,6 +231,7 @@ def test_a_run_over_another_topology_file_is_not_replaced_unasked(
     assert run(tmp_path / "out", *asked, "--again") == EXIT_OK
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_no_run_is_not_replaced_unasked(tmp_path: Path) -> None:
     (tmp_path / "x/reno/1").mkdir(parents=True)
     (tmp_path / "x/reno/1/notes.txt").write_text("mine")
@@ -230,6 +241,7 @@ def test_a_folder_that_is_no_run_is_not_replaced_unasked(tmp_path: Path) -> None
     assert run(tmp_path, "--name", "x") == EXIT_OK
 
 
+@pytest.mark.slow
 def test_a_sweep_keeps_and_refuses_as_a_run_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file, out = tmp_path / "some.toml", tmp_path / "out"
     file.write_text(
@@ -285,6 +297,7 @@ def test_a_folder_in_use_is_refused_with_the_process(tmp_path: Path, capsys: pyt
     assert not list(tmp_path.glob(f"{locks.FILE}*"))
 
 
+@pytest.mark.slow
 def test_a_lock_excludes_other_commands_of_the_same_process(tmp_path: Path) -> None:
     with locks.held(tmp_path / "out") as first, locks.held(tmp_path / "out") as second:
         first.take("x")
@@ -297,6 +310,7 @@ def test_a_lock_excludes_other_commands_of_the_same_process(tmp_path: Path) -> N
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_no_other_user_can_open_the_lock(tmp_path: Path) -> None:
     with locks.held(tmp_path) as held:
         held.take("x")
@@ -304,6 +318,7 @@ def test_no_other_user_can_open_the_lock(tmp_path: Path) -> None:
         assert file.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.slow
 def test_a_lock_is_not_taken_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "victim").write_text("untouched")
     with locks.held(tmp_path) as held:
@@ -402,6 +417,7 @@ class Oracle:
                     assert told == self.summed_up[rate]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("round_", rounds(usual=2))
 def test_random_commands_killed_at_random_lose_nothing(round_: int, tmp_path: Path) -> None:
     """Three commands in a row; the last, not killed, ends with the bytes of runs that nothing interrupted."""
@@ -440,6 +456,7 @@ def _of(folder: Path) -> list[tuple[Path, int]]:
     return [(path.parent, int(path.parent.name)) for path in folder.glob("reno/*/manifest.json")]
 
 
+@pytest.mark.slow
 def test_a_summary_is_not_of_runs_that_were_replaced(tmp_path: Path) -> None:
     """Killed after a replaced run was stored, a command leaves no summary of the run that is gone."""
     assert run(tmp_path, "--name", "x", "--seeds", "2") == EXIT_OK
@@ -449,6 +466,7 @@ def test_a_summary_is_not_of_runs_that_were_replaced(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "x/summary.json").read_text())["results"][0]["seeds"] == [1, 2]
 
 
+@pytest.mark.slow
 def test_a_file_is_put_in_the_place_of_another_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "report.html"
     folders.put(file, b"old")
@@ -462,6 +480,7 @@ def test_a_file_is_put_in_the_place_of_another_whole(tmp_path: Path, monkeypatch
     assert file.read_bytes() == b"old" and list(tmp_path.iterdir()) == [file]
 
 
+@pytest.mark.slow
 def test_two_experiments_of_one_sweep_cannot_share_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("a", "b"):
         (tmp_path / f"{name}.toml").write_text(f'{FILE}name = "x"\n')

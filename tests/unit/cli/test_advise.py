@@ -80,6 +80,7 @@ def test_a_faster_network_that_gains_nothing_has_a_reason(capsys: pytest.Capture
     assert option(found, "80gbit")["reason"] != answer.reason(NoCauseKnown())
 
 
+@pytest.mark.slow
 def test_too_few_frames_for_each_flow(capsys: pytest.CaptureFixture[str]) -> None:
     """32 flows share 40 frames of marking threshold, so that MLTCP cannot act. Emulated gains were 0.84 to 1.05 there: no sign is claimed."""
     words = [f"{MOE},workers=8"] * 2
@@ -99,6 +100,7 @@ def test_a_sign_is_claimed_where_something_else_bounds_the_difference() -> None:
     assert not wording.sign_unknown([NoCauseKnown()])
 
 
+@pytest.mark.slow
 def test_rates_give_different_answers(capsys: pytest.CaptureFixture[str]) -> None:
     found = asked(capsys, "gpt2", "--rates", "50gbit,100gbit,400gbit", *SHORT)
     assert [one["rate"] for one in found["rates"]] == ["50gbit", "100gbit", "400gbit"]

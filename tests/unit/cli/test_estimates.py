@@ -214,6 +214,7 @@ COMMANDS: dict[str, tuple[list[str], int]] = {  # what is typed, and the total t
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_each_command_prints_lines_without_a_terminal(
     name: str, record: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -210,6 +210,7 @@ def several() -> list[Loop]:
     ]
 
 
+@pytest.mark.slow
 def test_compiled_loops_give_the_same_bytes() -> None:
     """Interpreted, compiled from the middle of a run on, and compiled from its start."""
     env = {**os.environ, "NUMBA_DISABLE_JIT": "0"}

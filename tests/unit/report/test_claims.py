@@ -61,6 +61,7 @@ def test_every_row_of_a_run_with_mltcp_names_its_arm(tmp_path: Path) -> None:
     assert ("arms", "recommended") in chapters.make_chapter(section, tmp_path / "results", tmp_path).facts
 
 
+@pytest.mark.slow
 def test_the_kept_report_follows_from_its_tables(tmp_path: Path) -> None:
     found = {figure.ID: kept for figure in figures.every() if (kept := chapters.kept(figure.ID, REPORT / "figures"))}
     graded, problems = verdicts.of_chapters(CONTENT.claim, found, REPORT)

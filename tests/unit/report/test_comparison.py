@@ -38,6 +38,7 @@ def test_the_same_does_not_differ(before: Path, tmp_path: Path) -> None:
     assert comparison.reading(found).startswith("0 of 6 ratios differ")
 
 
+@pytest.mark.slow
 def test_a_slower_mltcp_is_told_from_an_unchanged_base(before: Path, tmp_path: Path) -> None:
     found = comparison.compare(before, write(tmp_path, exponent=0.1))
     base, mltcp = found.rows
@@ -46,6 +47,7 @@ def test_a_slower_mltcp_is_told_from_an_unchanged_base(before: Path, tmp_path: P
     assert mltcp.interleaved[0] == (4, 4)
 
 
+@pytest.mark.slow
 def test_other_seeds_are_compared_unpaired(before: Path, tmp_path: Path) -> None:
     found = comparison.compare(before, write(tmp_path, seed=11))
     assert not any(row.paired for row in found.rows)
@@ -53,6 +55,7 @@ def test_other_seeds_are_compared_unpaired(before: Path, tmp_path: Path) -> None
     assert all(row.ratios["mean"].interval for row in found.rows)
 
 
+@pytest.mark.slow
 def test_what_only_one_has_is_named_and_the_plans_difference_too(before: Path, tmp_path: Path) -> None:
     write(tmp_path, bytes="20MB", cc=["mltcp_reno", "mltcp_reno:slope=4"])
     write(tmp_path, name="other")

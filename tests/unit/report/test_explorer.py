@@ -119,6 +119,7 @@ def test_a_column_has_four_digits_and_what_is_unknown() -> None:
     assert series.column([0, 0]) == series.Column(1.0, [0, 0]) and series.column([]) == series.Column(1.0, [])
 
 
+@pytest.mark.slow
 def test_it_becomes_as_small_as_it_must(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole, small = tmp_path / "whole.html", tmp_path / "small.html"
     assert main(["explore", str(results), "-o", str(whole)]) == 0
@@ -179,6 +180,7 @@ def test_bad_input(asked: list[str], because: str, results: Path, capsys: pytest
     assert because in said and said.count("error:") == 1 and "Traceback" not in said
 
 
+@pytest.mark.slow
 def test_figures_of_a_report_link_to_their_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     synthetic.experiment(
         "interleaving", tmp_path / "results", synthetic.gains, seeds=1, iterations=12, system=("reno", "mltcp_reno")

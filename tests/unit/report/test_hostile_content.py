@@ -50,6 +50,7 @@ def test_a_report_of_foreign_results(results: Path, tmp_path: Path, capsys: pyte
     assert (tmp_path / "interleaving.png").is_file()  # a dollar sign begins no formula
 
 
+@pytest.mark.slow
 def test_a_manifest_of_other_types_is_no_traceback(
     results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -62,6 +63,7 @@ def test_a_manifest_of_other_types_is_no_traceback(
     assert "is not what a run writes" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_foreign_results_side_by_side(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     evil = tmp_path / f"x{EVIL.replace('/', '')}"
     evil.symlink_to(results)
@@ -69,6 +71,7 @@ def test_foreign_results_side_by_side(results: Path, tmp_path: Path, capsys: pyt
     assert "\x1b" not in "".join(capsys.readouterr())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["x" * 5000, "/proc/none/x", "/dev/null/x", "caf\udce9"])
 @pytest.mark.parametrize("where", ["results", "out"])
 def test_names_that_cannot_be(where: str, name: str, results: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,6 +82,7 @@ def test_names_that_cannot_be(where: str, name: str, results: Path, capsys: pyte
     assert said.count("error:") == 1 and "Traceback" not in said and len(said) < 500
 
 
+@pytest.mark.slow
 def test_cells_that_a_spreadsheet_would_compute(tmp_path: Path) -> None:
     drawing.write_table(
         pd.DataFrame({"cc": ["=1+1", "@x", "-y", "reno"], "a": [-1.0, 2.0, 3.0, 4.0]}), tmp_path / "x.csv"
@@ -87,12 +91,14 @@ def test_cells_that_a_spreadsheet_would_compute(tmp_path: Path) -> None:
     assert lines == ["cc,a", "'=1+1,-1", "'@x,2", "'-y,3", "reno,4"]
 
 
+@pytest.mark.slow
 def test_a_name_is_no_formula(tmp_path: Path) -> None:
     figure, axes = style.new_figure(1, 1)
     axes[0, 0].set_title(EVIL[-8:])
     assert style.save(figure, tmp_path / "x")[0].stat().st_size > 1000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("said", "offered"),
     [
@@ -119,6 +125,7 @@ def test_the_command_that_is_offered(said: list[str], offered: str) -> None:
     assert rerun_command.command(said, "experiments/a.toml", "results") == offered
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [run, sweep])
 def test_every_flag_of_a_run_is_known_to_it(command: Any) -> None:
     parser = argparse.ArgumentParser()
@@ -141,6 +148,7 @@ def test_every_flag_of_a_run_is_known_to_it(command: Any) -> None:
     assert [flags for flags in unknown if not nothing_run & {*flags}] == []
 
 
+@pytest.mark.slow
 def test_tables_are_let_go_of(results: Path, tmp_path: Path) -> None:
     figure = figures.find("interleaving")
     section = sections.one(figure, results, tmp_path)
@@ -148,6 +156,7 @@ def test_tables_are_let_go_of(results: Path, tmp_path: Path) -> None:
     assert not [name for run in section.every_run for name in TABLES if name.removesuffix(".csv") in vars(run)]
 
 
+@pytest.mark.slow
 def test_everything_that_differs_is_named(results: Path) -> None:
     one, other = (load_experiment(results / "interleaving", [("mltcp_reno", 1)]) for _ in range(2))
     assert agreement.differences(one, other) == []
@@ -163,6 +172,7 @@ def test_everything_that_differs_is_named(results: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_an_interval_without_width_is_no_two_numbers() -> None:
     assert pages.interval((0.00085, 0.00085)) == "0.000850, no spread"
     assert pages.interval((1.02, 1.1)) == "1.02 to 1.10"

@@ -18,7 +18,7 @@ from tests.support import synthetic
 ROOT = Path(__file__).parents[3]
 FILES = ("interleaving", "stragglers")
 
-pytestmark = pytest.mark.xdist_group("one figure")
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("one figure")]
 
 
 @pytest.fixture(scope="module")

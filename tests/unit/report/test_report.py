@@ -76,6 +76,7 @@ def test_without_results_every_claim_is_not_measured() -> None:
     assert problems == [] and {one.verdict for one in found} == {"not measured"}
 
 
+@pytest.mark.slow
 def test_figures_drawn_again_are_the_same_bytes(results: Path, reported: Path, tmp_path: Path) -> None:
     shutil.copytree(results, tmp_path / "copy")  # elsewhere, and later
     assert main(["figures", str(tmp_path / "copy"), "--out", str(tmp_path / "second")]) == 0
@@ -167,6 +168,7 @@ def test_how_many_runs_were_repeated_is_told(reported: Path) -> None:
     assert said in reported.with_suffix(".md").read_text()
 
 
+@pytest.mark.slow
 def test_a_figure_without_results_stays_if_asked_to(results: Path, reported: Path, tmp_path: Path) -> None:
     """Renewed from one figure's results, a report says of all others what it said; not a byte is different."""
     shutil.copytree(reported.parent, tmp_path / "kept")
@@ -223,6 +225,7 @@ def spoil(results: Path) -> dict[str, Path]:
     }
 
 
+@pytest.mark.slow
 def test_what_cannot_be_used_is_named_and_the_rest_is_drawn(
     results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -252,6 +255,7 @@ def test_no_results_say_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture
     assert main([*asked, "--keep"]) == 0  # of what is kept: here, nothing
 
 
+@pytest.mark.slow
 def test_the_command_is_the_one_that_made_the_runs(results: Path, tmp_path: Path) -> None:
     """Where they ran and what was set is part of it; other experiments of the same sweep are not."""
     copy = tmp_path / "results"
@@ -294,6 +298,7 @@ def test_the_quick_sets_folder_is_no_experiment(results: Path, tmp_path: Path) -
     assert load_study(tmp_path, "descent").experiments == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("id", ["interleaving", "curves", "convergence"])
 def test_without_jobs_alone_nobody_can_tell(id: str, results: Path, tmp_path: Path) -> None:
     """What is interleaved is judged against the time alone; missing is not “never”."""

@@ -26,6 +26,7 @@ def test_one_top_level_package(wheel: Path) -> None:
     assert {f"testbed/report/explorer/{name}" for name in ("page.html.j2", "page.js", "uplot/LICENSE")} <= set(names)
 
 
+@pytest.mark.slow
 def test_without_a_kernel_it_is_for_every_platform(tmp_path: Path) -> None:
     wheel = build(tmp_path, XDG_CACHE_HOME=str(tmp_path / "empty"))
     assert wheel.name.endswith("-py3-none-any.whl")
@@ -35,6 +36,7 @@ def test_without_a_kernel_it_is_for_every_platform(tmp_path: Path) -> None:
     assert [name for name in names if name.endswith("licenses/LICENSES/GPL-2.0-only.txt")]
 
 
+@pytest.mark.slow
 def test_it_runs_without_a_kernel(environment: Path, tmp_path: Path) -> None:
     done = mltcp(environment, tmp_path, "run", "--on", "flow", "--jobs", "2", "--iterations", "5", "--quiet")
     assert done.returncode == 0, done.stderr
@@ -55,6 +57,7 @@ print(json.dumps([testbed.__file__, results.verdict, list(results.summary["syste
 """
 
 
+@pytest.mark.slow
 def test_python_code_of_a_user_imports_it(environment: Path, tmp_path: Path) -> None:
     done = run(environment, tmp_path, "python", "-c", PROGRAM)
     assert done.returncode == 0, done.stderr
@@ -67,6 +70,7 @@ def test_python_code_of_a_user_imports_it(environment: Path, tmp_path: Path) -> 
     )  # systems, jobs, workers, iterations
 
 
+@pytest.mark.slow
 def test_what_it_plans_and_lists_is_content(environment: Path, tmp_path: Path) -> None:
     planned = mltcp(
         environment, tmp_path, "run", "--topo", "leafspine", "--trace", "resnet50", "--on", "uml", "--dry-run"

@@ -74,6 +74,7 @@ def test_the_command_that_asks_for_the_same(given: dict[str, Any], words: list[s
     assert {word for word in words if word.startswith("--")} <= rerun_command.VALUES | rerun_command.SWITCHES
 
 
+@pytest.mark.slow
 def test_a_field_more_touches_three_files_at_most(tmp_path: Path) -> None:
     """One is added to a copy of the engine, and its flag, limits, help, schema, page, command and effect are there."""
     for folder in ("testbed", "topologies", "workloads", "analysis", "kernel"):

@@ -114,6 +114,7 @@ def ranks(draw: st.DrawFn) -> tuple[list[Job], Lines, list[float]]:
     return slower, groups, clocks
 
 
+@pytest.mark.slow
 @examples(500)
 @given(ranks())
 def test_the_truth_of_several_ranks_is_found(case: tuple[list[Job], Lines, list[float]]) -> None:

@@ -27,6 +27,7 @@ LAYOUT = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_large_job_is_written_checked_and_described(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "x.json"
     words = "--model llama-70b --tp 8 --pp 4 --dp 16 --device h100 --micro-batches 16 -o"

@@ -177,6 +177,7 @@ def test_a_model_that_was_recorded_is_freed() -> None:
 TORCHRUN = ["torchrun", "--standalone", "--nproc-per-node", "2"]
 
 
+@pytest.mark.slow
 def test_the_environments_own_torchrun_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     assert record.find_program("torchrun") == str(Path(sys.executable).parent / "torchrun")
@@ -187,6 +188,7 @@ def test_the_environments_own_torchrun_is_found(tmp_path: Path, monkeypatch: pyt
     assert len([op for op in trace.load(str(out)).operations if op.bytes]) == 2
 
 
+@pytest.mark.slow
 def test_sharded_training_goes_on_and_is_not_recorded(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "none.json"
     assert recorded(out, "--", *TORCHRUN, str(DATA / "fsdp2.py")) == 1
@@ -214,6 +216,7 @@ SEED = "import torch; torch.manual_seed(0)\n"
 SHOWN = "print(sum(parameter.sum().item() for parameter in model.parameters()))\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "steps"),
     [
@@ -264,6 +267,7 @@ setattr(owner, name.split(".")[-1], wrong)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "at"), some(PLACES, PLACES[2], PLACES[7], PLACES[9]))
 def test_a_fault_of_the_recorder_ends_the_recording_alone(tmp_path: Path, name: str, at: int) -> None:
     text = SEED + DDP + SHOWN + END
@@ -332,6 +336,7 @@ def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
         ]
 
 
+@pytest.mark.slow
 def test_a_script_without_ddp(tmp_path: Path) -> None:
     out = tmp_path / "plain.json"
     assert recorded(out, "--", sys.executable, script(tmp_path, PLAIN)) == 0
@@ -378,6 +383,7 @@ def test_recording_changes_no_result(tmp_path: Path) -> None:
     assert list(tmp_path.glob("*.jsonl"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "code", "says"),
     [
@@ -432,6 +438,7 @@ def rank_of(number: int, port: int) -> tuple[subprocess.Popen[bytes], IO[str], i
     return process, os.fdopen(report), start
 
 
+@pytest.mark.slow
 def test_ranks_report_iterations_from_a_common_start() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

@@ -263,6 +263,7 @@ def test_the_guard_makes_it_reliable_or_ends_it() -> None:
     assert issubclass(GuardError, TransportError)
 
 
+@pytest.mark.slow
 def test_a_training_that_lost_repeats_exactly(tmp_path: Path) -> None:
     def train(sync: Synchronisation) -> Any:
         model = copy.deepcopy(models[sync.rank])
@@ -447,6 +448,7 @@ def trained(transport: str) -> list[list[float]]:
     return [[float(one) for one in out.strip().strip("[]").split(",")] for out, _ in said]
 
 
+@pytest.mark.slow
 def test_ddp_trains_with_it_as_with_its_own() -> None:
     """The same gradients, whole: the same parameters, but for the order of a sum."""
     own, theirs = trained("none"), trained("ltp:fraction=1")
@@ -456,6 +458,7 @@ def test_ddp_trains_with_it_as_with_its_own() -> None:
     assert lossy[0] == lossy[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dies", [0, 2])
 def test_a_rank_that_is_killed_ends_the_others_by_name(dies: int) -> None:
     processes = started(3, PLAIN)

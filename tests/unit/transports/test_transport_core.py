@@ -678,6 +678,7 @@ def sanitized(compiler: str, kinds: str, sources: list[Path], folder: Path, *wor
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 def test_nothing_that_comes_breaks_it(compiler: str, tmp_path: Path) -> None:
     """Under ASan and UBSan: lost, repeated, late, cut, changed and forged datagrams, handshakes in any order, several segments, and
@@ -698,6 +699,7 @@ def test_nothing_that_comes_breaks_it(compiler: str, tmp_path: Path) -> None:
     assert compiler == "clang" or min(connected, refused, without_memory) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["costs", "names", "critical", "closes", "memory"])
 def test_a_peer_cannot_make_it_work_or_reserve_and_without_memory_nothing_is_lost(part: str, tmp_path: Path) -> None:
     """(M4, Low 5, Low 7.) Work is counted in basic blocks, memory in bytes, and each allocation fails in turn (transport_limits.c)."""
@@ -708,6 +710,7 @@ def test_a_peer_cannot_make_it_work_or_reserve_and_without_memory_nothing_is_los
     assert done.returncode == 0, done.stderr[-3000:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 def test_nothing_that_comes_breaks_it_on_its_sockets(compiler: str, tmp_path: Path) -> None:
     """All of the library under ASan and UBSan, by system calls and by a ring, signed or not, with somebody between both ends or not."""
@@ -717,6 +720,7 @@ def test_nothing_that_comes_breaks_it_on_its_sockets(compiler: str, tmp_path: Pa
     assert done.returncode == 0, done.stderr[-3000:] + done.stdout
 
 
+@pytest.mark.slow
 def test_what_rests_takes_no_instant_for_one_that_is_still_to_come(tmp_path: Path) -> None:
     """By a ring, with much to send and rests in which that fits: a look that did not wait was taken for one at its rest's end."""
     words = "-DCHECK_CLOCK", "-DSIZE=5000003", "-DCOALESCE=1000000", *ALLOCATOR

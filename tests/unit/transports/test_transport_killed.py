@@ -15,6 +15,8 @@ from testbed.core.environment import ROOT
 from testbed.transports.datagram import native
 from tests.support.processes import HANG_S
 
+pytestmark = pytest.mark.slow
+
 RANKS = {"server": 3, "ring": 4}  # in a ring of four one hears of it from others alone
 
 
