@@ -13,7 +13,7 @@ from testbed.core.errors import MachineError
 from testbed.core.runs.events import Event
 from testbed.core.runs.manifest import Remote, UserModeLinux
 from testbed.core.runs.plan import Clock, Plan
-from testbed.linux import features
+from testbed.linux import features, setup_steps
 from testbed.linux.features import Features
 from testbed.spec import backend_names
 from testbed.spec.limits import Limits
@@ -68,12 +68,16 @@ def is_assumed(backend: str) -> bool:
     return backend_names.in_real_time(backend) and not (backend == "host" and os.geteuid() == 0)
 
 
-def check_congestion(backend: str, plans: Sequence[Plan]) -> None:
-    """Check that congestion controls exist and compile, as far as possible without running anything.
+def check_without_run(backend: str, plans: Sequence[Plan]) -> None:
+    """Check that the kernel there can have what the plans set, and that congestion controls exist and compile, as far as possible without a run.
 
-    Raises the error that the run would raise. Checks nothing in three cases: no kernel is built yet, another machine
-    compiles, or the controls are for this kernel and the user is not root (modules are then not loaded).
+    Raises the error that the run would raise. Does not check congestion controls in three cases: no kernel is built yet,
+    another machine compiles, or the controls are for this kernel and the user is not root (modules are then not loaded).
     """
+    if not backend_names.is_computed(backend):
+        there = foreseen(backend)
+        for plan in _kinds(plans):
+            setup_steps.changes(plan, there)
     if backend == "host" and os.geteuid() == 0:
         from testbed.backends import host  # noqa: PLC0415
 
@@ -89,6 +93,17 @@ def check_congestion(backend: str, plans: Sequence[Plan]) -> None:
         return
     for plan in own:
         machine.check(plan)
+
+
+def _kinds(plans: Sequence[Plan]) -> list[Plan]:
+    """One plan of each kind, as far as backends may be able to run one and not another."""
+    kinds = {
+        (plan.system.label, tuple(cc.spec for cc in plan.ccs), bool(plan.wires), bool(plan.events), plan.rto_min_us is None, any(link.ecn_threshold for link in plan.bottlenecks.values()),
+         any(link.bands > 1 or link.acks_first or link.control for link in plan.bottlenecks.values()), plan.topology, plan.traced,
+         any(link.selective for link in plan.bottlenecks.values()), tuple(job.program for job in plan.jobs), tuple((one.kind, one.program) for one in plan.background)): plan
+        for plan in plans
+    }  # fmt: skip
+    return list(kinds.values())
 
 
 def find(
@@ -119,13 +134,6 @@ def find(
         workers = [len(job.hosts) for job in plan.jobs]
         for what, count in (("jobs", len(workers)), ("workers", max(workers)), ("hosts", sum(workers))):
             backend.limits.check(what, count, plan.experiment)
-    # One plan of each kind, as far as backends may be able to run one and not another.
-    kinds = {
-        (plan.system.label, tuple(cc.spec for cc in plan.ccs), bool(plan.wires), bool(plan.events), plan.rto_min_us is None, any(link.ecn_threshold for link in plan.bottlenecks.values()),
-         any(link.bands > 1 or link.acks_first or link.control for link in plan.bottlenecks.values()), plan.topology,
-         any(link.selective for link in plan.bottlenecks.values()), tuple(job.program for job in plan.jobs), tuple((one.kind, one.program) for one in plan.background)): plan
-        for plan in plans
-    }  # fmt: skip
-    for plan in kinds.values():
+    for plan in _kinds(plans):
         backend.check(plan)
     return backend

@@ -15,7 +15,7 @@ from testbed import backends
 from testbed.backends import Backend, uml
 from testbed.backends.usermode import kernel
 from testbed.core.children import end_with
-from testbed.core.errors import MachineError, RequestError, VirtualTimeOnlyError, within_unless_named
+from testbed.core.errors import MachineError, RequestError, TestbedError, VirtualTimeOnlyError, within_unless_named
 from testbed.core.runs.plan import Plan
 from testbed.linux import privileges
 from testbed.planning.plan import Planned, planned
@@ -66,7 +66,7 @@ class BackendChoice(msgspec.Struct, frozen=True):
 
 
 def choose(read: Read, flags: dict[str, Any], linux_source: Path | None = None) -> Choice:
-    """Reads and decides, and changes nothing else. Raises `MachineError` if `uml` is named and cannot run it.
+    """Reads and decides, and changes nothing else. Raises `RequestError` if the backend by its nature cannot run it.
 
     Under ``sudo`` root is given up before anything is read, unless they are run where root is needed.
     """
@@ -76,6 +76,8 @@ def choose(read: Read, flags: dict[str, Any], linux_source: Path | None = None) 
     else:
         privileges.give_up()
         found = _chosen(read, flags, linux_source)
+    if backend_names.is_computed(found.backend):
+        _check_computable(found)
     return replace(found, elsewhere="on" in flags and found.backend != _without(read, flags, found))
 
 
@@ -124,7 +126,7 @@ def _chosen(read: Read, flags: dict[str, Any], linux_source: Path | None) -> Cho
     lack = next((found for _, plans in there for plan in plans if (found := uml.lacks(plan))), None)
     named = on == "uml" or linux_source is not None
     if named and lack:
-        raise MachineError(f"{lack.what}: {lack.instead}.")
+        raise uml.refusal(lack)
     to_build = linux_source is None and not kernel.is_built()
     if not named and (other := _other(lack, to_build)):
         return _there(read, flags, other)
@@ -151,9 +153,34 @@ def settle(
         raise explained(choice, error) from error
 
 
+def _check_computable(chosen: Choice) -> None:
+    from testbed.backends import flow  # noqa: PLC0415 (NumPy)
+
+    try:
+        for plan in chosen.plans:
+            flow.FlowLevel().check(plan)
+    except RequestError as error:
+        if chosen.reason is None:
+            raise
+        raise RequestError(_unable(chosen, error)) from error
+
+
+def check_without_run(choice: Choice) -> None:
+    """What can be checked without a run (`backends.check_without_run`), for ``--dry-run``."""
+    try:
+        for name in backend_names.parse(choice.backend):
+            backends.check_without_run(name, choice.plans)
+    except MachineError as error:
+        raise explained(choice, error) from error
+
+
 def explained(choice: Choice, error: MachineError) -> MachineError:
     """What a backend lacks; where no backend was named, with the reason why it is this one."""
-    return error if choice.reason is None else MachineError(f"{choice}; and that cannot run it either: {error}")
+    return error if choice.reason is None else MachineError(_unable(choice, error))
+
+
+def _unable(choice: Choice, error: TestbedError) -> str:
+    return f"{choice}; and that cannot run it either: {error}"
 
 
 def _other(lack: uml.Lack | None, to_build: bool) -> BackendChoice | None:

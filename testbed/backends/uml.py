@@ -38,7 +38,7 @@ from testbed.congestion import catalogue
 from testbed.core import progress, rlimits, temp_dirs
 from testbed.core.children import end_with_sudo
 from testbed.core.environment import CACHE, IS_CHECKOUT, PACKAGES, cache_folder
-from testbed.core.errors import MachineError, TestbedError
+from testbed.core.errors import MachineError, RequestError, TestbedError
 from testbed.core.runs import own_files, rundir
 from testbed.core.runs.events import Event
 from testbed.core.runs.manifest import UserModeLinux
@@ -122,6 +122,11 @@ def lacks(plan: Plan) -> Lack | None:
     return None
 
 
+def refusal(lack: Lack) -> RequestError:
+    """The error for a plan that no user-mode Linux can run: the combination is wrong, and this machine lacks nothing."""
+    return RequestError(f"on: {lack.what}: {lack.instead}.")
+
+
 @dataclass(frozen=True)
 class Uml:
     """User-mode Linux with one kernel of the cache."""
@@ -134,7 +139,7 @@ class Uml:
     def check(self, plan: Plan) -> None:
         """Whether the plan's needs are met (`lacks`): custom congestion controls compiled here, and util-linux."""
         if lacking := lacks(plan):
-            raise MachineError(f"{lacking.what}: {lacking.instead}.")
+            raise refusal(lacking)
         rlimits.check(2 * _memory_mb(plan))  # the kernel's own, and what it maps besides
         changes(plan, features.user_mode(self.kernel.version))
         self._own_modules(plan)

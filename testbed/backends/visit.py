@@ -6,7 +6,7 @@ import math
 import os
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -27,7 +27,11 @@ class LeftError(Exception):
     """The shell was left, and the run with it."""
 
     def __init__(self, *, paused: bool) -> None:
-        super().__init__("the shell was left")
+        super().__init__(
+            "The shell was left, which ended its run: it has no verdict and left nothing. Runs that were complete are kept."
+            if paused
+            else "the shell was left"
+        )
         self.paused = paused
 
 
@@ -88,10 +92,14 @@ class Visitable(Backend, Protocol):
 
 @dataclass(frozen=True)
 class Visited:
-    """``backend``, where every run but those of jobs in isolation has a shell."""
+    """``backend``, where every run but those of jobs in isolation has a shell.
+
+    ``unopened``: the folders of runs that ended before theirs opened.
+    """
 
     backend: Visitable
     visit: Visit
+    unopened: list[str] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -115,4 +123,15 @@ class Visited:
         """Runs wait for what is typed, however long that takes."""
         if plan.alone is not None:
             return self.backend.run(plan, on_event, patience)
-        return self.backend.run(plan, on_event, replace(patience, idle_s=math.inf), self.visit)
+        opened = False
+
+        def answer(event: Prompt | Output) -> Answer:
+            nonlocal opened
+            opened |= isinstance(event, Prompt)
+            return self.visit.answer(event)
+
+        visit = replace(self.visit, answer=answer)
+        archive = self.backend.run(plan, on_event, replace(patience, idle_s=math.inf), visit)
+        if not opened:
+            self.unopened.append(str(plan.folder))
+        return archive

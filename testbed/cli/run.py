@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from testbed import spec
 from testbed.cli import flags
 from testbed.core import text
-from testbed.core.errors import EXIT_INVALID, EXIT_OK, MachineError, RequestError, within
+from testbed.core.errors import EXIT_INTERRUPTED, EXIT_INVALID, EXIT_OK, RequestError, within
 from testbed.spec import backend_names
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from testbed.campaign.executors import Observer
     from testbed.campaign.request import Request
     from testbed.campaign.stored.folders import Work
-    from testbed.cli.shell_terminal import Display
     from testbed.core.runs.summary import Summary
 
 DESCRIPTION = """Run training jobs that share a bottleneck, on the real TCP stack. Quantities need a unit: 500mbit, 64kB.
@@ -79,19 +78,23 @@ def run(parsed: argparse.Namespace) -> int:
     flags.check_retries(parsed.retries)
     if parsed.verify is not None:
         return _verify(parsed)
+    from testbed.backends import choice
     from testbed.campaign.request import Request
 
     asked = Request(parsed.file, flags.given(parsed), Path(parsed.out), parsed.linux_source)
     chosen = asked.choice(dry_run=parsed.dry_run)
+    pause_ns = None if parsed.pause_at is None else _pause_ns(parsed.pause_at, chosen.backend)
     if parsed.dry_run:
+        choice.check_without_run(chosen)
         if parsed.json:
             print(json.dumps(_document(asked, chosen), allow_nan=False))
         else:
             print("\n".join(map(text.plain, _described(asked, chosen))))
         return EXIT_OK
 
-    from testbed.cli.shell_terminal import Display
+    from testbed.cli.shell_terminal import Display, Terminal
     from testbed.core import terminal
+    from testbed.core.runs.shell import ShellRequest
 
     notes, quiet = terminal.errors(), parsed.quiet or parsed.json
     connecting = backend_names.is_remote(chosen.backend) and not quiet
@@ -100,8 +103,9 @@ def run(parsed: argparse.Namespace) -> int:
     if chosen.reason is not None:
         terminal.say_error(chosen)
     display = Display()
-    if parsed.pause_at is not None:
-        backend = _paused(backend, parsed.pause_at, display)
+    if pause_ns is not None:
+        request = ShellRequest(str(Path.cwd()), at_start=False, pause_ns=pause_ns)
+        backend = Terminal(display).visit(backend, request)
 
     @contextlib.contextmanager
     def progress(work: Work) -> Iterator[Observer]:
@@ -122,7 +126,7 @@ def run(parsed: argparse.Namespace) -> int:
     def show(summary: Summary, runs: Sequence[Wanted]) -> None:
         show_summary(summary, runs, backend if backend_names.is_remote(chosen.backend) else None, as_json=parsed.json)
 
-    from testbed.backends.visit import LeftError
+    from testbed.backends.visit import LeftError, Visited
 
     try:
         summary, _ = asked.carry_out(
@@ -130,37 +134,33 @@ def run(parsed: argparse.Namespace) -> int:
         )
     except LeftError as left:
         terminal.say_error(left)
-        return EXIT_OK
+        return EXIT_INTERRUPTED
+    if isinstance(backend, Visited) and backend.unopened:
+        terminal.say_error(
+            f"note: no shell opened in {', '.join(backend.unopened)}, which ended before --pause-at {parsed.pause_at}."
+        )
     if summary.verdict == "invalid" or (parsed.strict and summary.verdict != "valid"):
         return EXIT_INVALID
     return EXIT_OK
 
 
-def _paused(backend: Backend, at: str, display: Display) -> Backend:
-    """``backend`` with a shell in each run at that time; raises `RequestError`."""
-    from testbed.cli.shell_terminal import Terminal
-    from testbed.core.runs.shell import ShellRequest
+def _pause_ns(at: str, backend: str) -> int:
+    """``--pause-at``; raises `RequestError`."""
     from testbed.core.units import Duration
 
-    if backend.clock != "virtual":
-        raise RequestError(
-            f"--pause-at {at}: only virtual time can stop, and `{backend.name}` has a real clock. Use --on uml."
-        )
     with within("--pause-at"):
         at_ns = int(Duration.parse(at))
-    return Terminal(display).visit(backend, ShellRequest(str(Path.cwd()), at_start=False, pause_ns=at_ns))
+    if backend != backend_names.EXACT:
+        has = "computes a run at once" if backend_names.is_computed(backend) else "has a real clock"
+        raise RequestError(f"--pause-at {at}: only virtual time can stop, and `{backend}` {has}. Use --on uml.")
+    return at_ns
 
 
 def _described(asked: Request, chosen: Choice) -> Iterator[str]:
     """Where it would run, what the file's ``[real-clock]`` changes there, and every run."""
     from testbed import backends
-    from testbed.backends import choice
     from testbed.cli import dry_run
 
-    try:
-        backends.check_congestion(chosen.backend, chosen.plans)
-    except MachineError as error:
-        raise choice.explained(chosen, error) from error
     yield str(chosen)
     if backend_names.in_real_time(chosen.backend):
         (virtual,), (real,) = asked.read({**asked.fields, "on": "uml"}), asked.read({**asked.fields, "on": "host"})
@@ -177,11 +177,9 @@ def _described(asked: Request, chosen: Choice) -> Iterator[str]:
 
 
 def _document(asked: Request, chosen: Choice) -> dict[str, Any]:
-    """What would be run, for programs; raises what the run would."""
-    from testbed import backends
+    """What would be run, for programs."""
     from testbed.cli import dry_run
 
-    backends.check_congestion(chosen.backend, chosen.plans)
     return dry_run.document(asked.plans(chosen), asked.out, chosen.backend)
 
 

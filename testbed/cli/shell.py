@@ -11,7 +11,7 @@ import msgspec
 
 from testbed.cli import flags
 from testbed.cli import run as runs
-from testbed.core.errors import EXIT_INVALID, EXIT_OK, RequestError, within_unless_named
+from testbed.core.errors import EXIT_INTERRUPTED, EXIT_INVALID, EXIT_OK, RequestError, within_unless_named
 from testbed.core.text import quoted
 from testbed.spec import backend_names
 
@@ -70,9 +70,10 @@ def run(parsed: argparse.Namespace) -> int:
             driver.drive([wanted], [Here(visited, progress)], progress, retries=0)
             summary = driver.sum_up([wanted])
     except LeftError as left:
-        if left.paused:
-            terminal.say_error("The run was ended, and left nothing.")
-        return EXIT_OK
+        if not left.paused:
+            return EXIT_OK
+        terminal.say_error(left)
+        return EXIT_INTERRUPTED
     runs.show_summary(summary, [wanted], None, as_json=False)
     return EXIT_INVALID if summary.verdict == "invalid" else EXIT_OK
 

@@ -153,6 +153,7 @@ def _apart(parsed: argparse.Namespace) -> tuple[list[Asked], list[str]]:
 
 def _describe(studies: list[Asked], files: list[str], given: dict[str, Any], parsed: argparse.Namespace) -> None:
     """Print what would be run: an experiment a line, where its results go, and the expected time; or all of it as JSON."""
+    from testbed.backends import choice
     from testbed.campaign import schedule_tables as study
     from testbed.campaign import sweep_request
     from testbed.campaign.stored import folders
@@ -162,6 +163,7 @@ def _describe(studies: list[Asked], files: list[str], given: dict[str, Any], par
     out, found, lines = Path(parsed.out), list[dict[str, Any]](), [study.described(asked) for asked in studies]
     for file, chosen in sweep_request.possible(files, given, _left_out):
         with within_unless_named(file):
+            choice.check_without_run(chosen)
             named = folders.named(chosen.planned, out, file, elsewhere=chosen.elsewhere)
             if chosen.reason is not None:
                 lines.append(f"{chosen}:")

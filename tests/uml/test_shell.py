@@ -15,7 +15,7 @@ import pytest
 from testbed.backends import uml
 from testbed.backends.progress import patience
 from testbed.backends.visit import LeftError, Visit
-from testbed.core.errors import EXIT_OK, EXIT_REQUEST
+from testbed.core.errors import EXIT_INTERRUPTED, EXIT_OK
 from testbed.core.runs import rundir
 from testbed.core.runs.events import Output, Prompt
 from testbed.core.runs.shell import Answer, ShellRequest
@@ -172,13 +172,26 @@ def _of(path: Path, started: dict[int, list[str]]) -> bool:
     return any(str(path) in word for words in started.values() for word in words)
 
 
-def test_a_real_clock_has_no_pause(tmp_path: Path) -> None:
-    command = [sys.executable, "-P", "-m", "testbed", "run", "--on", "flow", "--jobs", "1", "--pause-at", "1s"]
+@pytest.mark.parametrize(
+    ("command", "typed"), [(["run", "--pause-at", "100ms"], "exit\n"), (["shell"], "pause 100ms\nexit\n")]
+)
+def test_leaving_a_started_run_interrupts_it(tmp_path: Path, command: list[str], typed: str) -> None:
     done = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)}
-    )
-    assert done.returncode == EXIT_REQUEST
-    assert "only virtual time can stop" in done.stderr
+        [sys.executable, "-P", "-m", "testbed", *command, *FLAGS], input=typed, cwd=tmp_path, capture_output=True,
+        text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.returncode == EXIT_INTERRUPTED, done.stderr
+    assert "it has no verdict and left nothing" in " ".join(done.stderr.split()) and "Verdict:" not in done.stdout
+    assert not list(tmp_path.rglob("manifest.json"))
+
+
+def test_a_run_that_ends_before_its_pause_is_reported(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "testbed", "run", "--pause-at", "10s", "--alone", "none", *FLAGS], cwd=tmp_path,
+        input="exit\n", capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.returncode == EXIT_OK, done.stderr
+    assert "no shell opened in reno/1, which ended before --pause-at 10s" in done.stderr
 
 
 def test_round_trips_are_as_expected(tmp_path: Path) -> None:

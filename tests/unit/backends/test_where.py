@@ -199,7 +199,7 @@ def test_what_neither_kernel_has_is_said_of_both(
         assert "on `host`" not in capsys.readouterr().err  # it was named
     else:
         assert code == EXIT_OK and "[real-clock] is in force:" in said.out
-    assert main(["run", file, "--cc", "vegas", "--on", "uml", "--dry-run"]) == EXIT_MACHINE
+    assert main(["run", file, "--cc", "vegas", "--on", "uml", "--dry-run"]) == EXIT_REQUEST
     assert "--system ./tcp_vegas.c" in " ".join(capsys.readouterr().err.split())
 
 
@@ -264,8 +264,43 @@ def test_what_uml_lacks_goes_to_host_with_the_reason(
     settled, name = taken(str(path), **flags)
     assert (settled.backend, settled.specs[0].seeds, name) == ("host", 2, "host")
     assert says in str(settled) and "\n" not in str(settled)
-    with pytest.raises(MachineError, match=says):  # asked for, it is refused
+    with pytest.raises(RequestError, match=says):  # asked for, it is refused
         taken(str(path), **flags, on="uml")
+
+
+REFUSED = [
+    (["--on", "flow", "--queue", "fq_codel"], "has no packets"),
+    (["--on", "flow", "--background", "long"], "has none"),
+    (
+        ["--on", "flow", "--rate-trace", str(ROOT / "examples/link_steps.trace")],
+        "rates of the flow simulator are constant",
+    ),
+    (["--on", "flow", "--capture", "s1-s2"], "has no packets"),
+    (["--on", "flow", "--pause-at", "1s"], "computes a run at once"),
+    (["--on", "host", "--pause-at", "1s"], "real clock"),
+    (["--on", "uml", "--pause-at", "abc"], "'abc' is not a time"),
+    (["--on", "uml", "--background", "iperf3"], "virtual time stands still"),
+]
+
+
+@pytest.mark.parametrize(("flags", "says"), REFUSED)
+def test_a_dry_run_refuses_what_the_run_refuses(
+    flags: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], built: None
+) -> None:
+    said = []
+    for more in [], ["--json"], ["--dry-run"], ["--dry-run", "--json"]:
+        assert main(["run", *flags, *more, "--out", str(tmp_path / "out")]) == EXIT_REQUEST
+        said.append(capsys.readouterr())
+    assert says in " ".join(said[0].err.split()) and {(one.out, one.err) for one in said} == {("", said[0].err)}
+
+
+def test_a_sweep_refuses_it_before_its_first_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "queue.toml"
+    path.write_text('on = "flow"\nqueue = "fq_codel"\n')
+    for more in [], ["--dry-run"], ["--dry-run", "--json"]:
+        assert main(["sweep", str(path), *more, "--out", str(tmp_path / "out")]) == EXIT_REQUEST
+        said = capsys.readouterr()
+        assert "has no packets" in " ".join(said.err.split()) and said.out == ""
 
 
 def test_in_the_projects_own_vm_it_is_host(
