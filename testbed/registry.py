@@ -42,13 +42,15 @@ class ContentError(RequestError):
 class Kind:
     """A kind of content.
 
-    ``packages``: those whose modules are the built-in ones. ``has``: what each module must define.
+    ``packages``: those whose modules are the built-in ones. ``has``: what each module must define. ``also``: names that need no
+    module.
     """
 
     name: str
     plural: str
     packages: tuple[str, ...]
     has: tuple[str, ...]
+    also: tuple[str, ...] = ()
 
     @property
     def word(self) -> str:
@@ -90,6 +92,7 @@ FIGURE = Kind(
 )  # fmt: skip
 QUEUE = Kind(
     "queue", "queues", ("testbed.queues",), ("TITLE", "KERNEL_NAME", "MARKS", "Options", "FORMAT", "parameters"),
+    also=("fifo",),
 )  # fmt: skip
 KINDS = (TOPOLOGY, QUEUE, COLLECTIVE, IMPORTER, JOB_LIST, TRANSPORT, FLOW_SCHEDULER, JOB_SCHEDULER, MODEL, FIGURE)
 
@@ -150,7 +153,7 @@ def find(kind: Kind, name: str) -> ModuleType:
 
 def unknown(kind: Kind, name: str) -> str:
     """What is wrong with a name that nothing has, and what to type instead."""
-    known = (*names(kind), *installed(kind))
+    known = (*names(kind), *kind.also, *installed(kind))
     if (close := closest(name, known)) is None:
         way_out = f"Names: {', '.join(known)}. Or name a file: ./mine.py."
     else:

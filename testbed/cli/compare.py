@@ -15,7 +15,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    from testbed.cli.unusable_results import unusable
+    from testbed.cli.unusable_results import check_there, unusable
+
+    check_there((parsed.a, parsed.b))
     from testbed.core import terminal
     from testbed.core.runs.load import LoadError
     from testbed.report import agreement, comparison

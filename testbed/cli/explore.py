@@ -23,13 +23,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
+    from testbed.cli.unusable_results import check_there
     from testbed.core.errors import RequestError, within
     from testbed.core.heartbeat import Counter, Heartbeat
     from testbed.core.units import Size, size_text
-    from testbed.report.explorer import page
 
     with within("--max-size"):
         most = Size.parse(parsed.max_size)
+    check_there(parsed.results)
+    from testbed.report.explorer import page
+
     found, problems = page.usable(page.experiments(parsed.results))
     if not found:
         named = ", ".join(map(str, parsed.results))

@@ -29,7 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    from testbed.cli.unusable_results import unusable
+    from testbed.cli.unusable_results import check_there, unusable
+
+    check_there(parsed.results)
     from testbed.core.heartbeat import Counter, Heartbeat
     from testbed.report import figures
 

@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(parsed: argparse.Namespace) -> int:
     for kind in registry.KINDS:
         if kind.word == parsed.kind:
-            print(*registry.names(kind), *registry.installed(kind), sep="\n")
+            print(*sorted((*registry.names(kind), *kind.also)), *registry.installed(kind), sep="\n")
             return 0
     rows = []
     for name in traces.names():

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Iterable
+from pathlib import Path
 
 from testbed.core import text
-from testbed.core.runs.load import LoadError
+from testbed.core.errors import RequestError
+
+
+def check_there(folders: Iterable[Path]) -> None:
+    """Raises `RequestError` for a folder that is not there, before anything slow is imported."""
+    for folder in folders:
+        if not os.path.isdir(folder):  # which raises nothing, whatever the name
+            why = "is a file" if os.path.exists(folder) else "is not there"
+            raise RequestError(
+                f"the folder {text.shown(folder, 200)} {why}. Name a results folder, such as results, or the folder of one experiment."
+            )
 
 
 def unusable(error: Exception, what: object) -> None:
     """Report why results cannot be used, without a traceback for any content of a foreign run directory."""
+    from testbed.core.runs.load import LoadError
+
     why = (
         str(error)
         if isinstance(error, LoadError)

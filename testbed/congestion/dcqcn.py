@@ -8,7 +8,7 @@ import msgspec
 
 from testbed.congestion import mltcp
 from testbed.congestion.curves import ONE
-from testbed.congestion.family import Family, Parameter, Preset, fraction, microseconds, multiples
+from testbed.congestion.family import Family, Multiple, Parameter, Preset, fraction, microseconds
 from testbed.core.options import Bytes, Integer
 from testbed.core.runs.plan import Traits
 from testbed.core.units import Rate
@@ -16,14 +16,7 @@ from testbed.core.units import Rate
 PUBLISHED_BPS = 40 * 10**9  # link rate that its constants are published for
 
 
-def _kbps(text: str) -> int:
-    return multiples(Rate.parse(text), Rate(10**3))
-
-
-def _mbps(text: str) -> int:
-    return multiples(Rate.parse(text), Rate(10**6))
-
-
+_kbps, _mbps = Multiple(Rate(10**3)), Multiple(Rate(10**6))
 PARAMETERS = (
     Parameter(
         "line_rate", "line_rate", "where flows begin", _mbps, 1, 10**6,

@@ -34,7 +34,8 @@ class Parameter:
         """Its constant for a text; raises `ValueError`."""
         value = self.read(text)
         if not self.lowest <= value <= self.highest:
-            raise ValueError(f"{shown(text)} is out of range")
+            written = getattr(self.read, "written", str)
+            raise ValueError(f"{shown(text)} is not between {written(self.lowest)} and {written(self.highest)}")
         return value
 
 
@@ -65,17 +66,30 @@ class Family:
     title: str = ""  # as people write it, if not like its name
 
 
-def fraction(text: str) -> int:
-    """In units of 1/1024."""
-    return round(options.Number(-1e6, 1e6)(text) * ONE)
+class Fraction:
+    """Reads a number in units of 1/1024; `written` is the number for a value."""
+
+    def __call__(self, text: str) -> int:
+        return round(options.Number(-1e6, 1e6)(text) * ONE)
+
+    def written(self, value: int) -> str:
+        return f"{value / ONE:.3g}"
 
 
-def microseconds(text: str) -> int:
-    return multiples(Duration.parse(text), Duration(1000))
+@dataclass(frozen=True)
+class Multiple:
+    """Reads how many times ``of`` a quantity is, and raises `ValueError` for a part of one; `written` is the quantity for a value."""
+
+    of: Quantity
+
+    def __call__(self, text: str) -> int:
+        value = type(self.of).parse(text)
+        if value % self.of:
+            raise ValueError(f"{value.exact} is not a multiple of {self.of.exact}")
+        return value // self.of
+
+    def written(self, value: int) -> str:
+        return type(self.of)(value * self.of).exact
 
 
-def multiples(value: Quantity, of: Quantity) -> int:
-    """How many times ``of`` it is; raises `ValueError` for a part of one."""
-    if value % of:
-        raise ValueError(f"{value.exact} is not a multiple of {of.exact}")
-    return value // of
+fraction, microseconds = Fraction(), Multiple(Duration(1000))

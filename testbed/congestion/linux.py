@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from testbed.congestion.curves import ONE
-from testbed.congestion.family import Family, Parameter, fraction, microseconds
+from testbed.congestion.family import Family, Multiple, Parameter, fraction, microseconds
 from testbed.core.options import Boolean, Integer
 from testbed.core.runs.plan import Traits
 from testbed.core.units import Duration
@@ -33,9 +33,7 @@ def _time(name: str, meaning: str, read: Callable[[str], int], default: str) -> 
     return Parameter(name, name, meaning, read, 1, 10**7, default)
 
 
-def _milliseconds(text: str) -> int:
-    return Duration.parse(text) // 10**6
-
+_milliseconds = Multiple(Duration(10**6))
 
 _CUBIC = (
     _share("beta", "share of the window that a loss leaves", "0.7"),

@@ -18,9 +18,10 @@ from testbed.core import system_text
 from testbed.core.errors import RequestError
 from testbed.core.system_text import Part
 from testbed.core.text import closest, quoted, shown
-from testbed.core.units import Duration, Size, parse_fraction
+from testbed.core.units import Duration, Quantity, Size, parse_fraction
 
 T = TypeVar("T")
+Q = TypeVar("Q", bound=Quantity)
 
 
 class OptionError(RequestError):
@@ -194,12 +195,22 @@ class Boolean:
         return OneOf("yes", "no", "on", "off")(text) in ("yes", "on")
 
 
+def _within(value: Q, text: str, low: int, high: int) -> Q:
+    if not low <= value <= high:
+        kind = type(value)
+        raise ValueError(f"{shown(text)} is not between {kind(low).exact} and {kind(high).exact}")
+    return value
+
+
 @dataclass(frozen=True)
 class Time:
-    """A time with its unit: ``340ms``."""
+    """A time with its unit: ``340ms``, within limits in nanoseconds."""
+
+    low: int = 0
+    high: int = Duration.limit
 
     def __call__(self, text: str) -> Duration:
-        return Duration.parse(text)
+        return _within(Duration.parse(text), text, self.low, self.high)
 
 
 @dataclass(frozen=True)
@@ -212,10 +223,13 @@ class Seconds:
 
 @dataclass(frozen=True)
 class Bytes:
-    """A size with its unit: ``64kB``."""
+    """A size with its unit: ``64kB``, within limits in bytes."""
+
+    low: int = 0
+    high: int = Size.limit
 
     def __call__(self, text: str) -> int:
-        return int(Size.parse(text))
+        return int(_within(Size.parse(text), text, self.low, self.high))
 
 
 @dataclass(frozen=True)

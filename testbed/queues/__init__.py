@@ -31,8 +31,10 @@ from testbed.core.netlink_attributes import attribute, attributes
 from testbed.core.text import quoted
 from testbed.core.units import UnitError
 
-FIFO = "fifo"  # the usual one: a FIFO, or RED where an ECN threshold is set
+(FIFO,) = registry.QUEUE.also  # the usual one: a FIFO, or RED where an ECN threshold is set
 FEWEST_PACKETS = 2
+LEAST_NS, LONGEST_NS = 2_000, 3_600 * 10**9  # of a time: units of 1,024 ns, and 32 bits of microseconds
+LEAST_QUANTUM, LARGEST_QUANTUM = 256, 1 << 20  # bytes; the kernel's
 U32 = struct.Struct("=I")
 
 

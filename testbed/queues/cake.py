@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from testbed.core.options import Position, Time, option
 from testbed.core.units import Duration
-from testbed.queues import Attributes, Buffer, Counter
+from testbed.queues import LEAST_NS, LONGEST_NS, Attributes, Buffer, Counter
 
 TITLE = "CAKE"
 KERNEL_NAME = "cake"
@@ -22,7 +22,7 @@ OVERHEAD = 2  # memory of a packet ÷ its bytes, about
 
 @dataclass(frozen=True)
 class Options:
-    rtt: Duration = option(Duration(100_000_000), "longest usual RTT (default: 100ms)", Time())
+    rtt: Duration = option(Duration(100_000_000), "longest usual RTT (default: 100ms)", Time(LEAST_NS, LONGEST_NS))
     isolation: int = option(
         ISOLATION("triple"), f"what takes turns: {', '.join(ISOLATION.words)} (default: triple)", ISOLATION
     )

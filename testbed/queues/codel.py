@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from testbed.core.options import Time, option
 from testbed.core.units import Duration
-from testbed.queues import Attributes, Buffer, Counter
+from testbed.queues import LEAST_NS, LONGEST_NS, Attributes, Buffer, Counter
 
 TITLE = "CoDel (RFC 8289)"
 KERNEL_NAME = "codel"
@@ -15,14 +15,16 @@ MARKS = (Counter(24), Counter(32))  # struct tc_codel_xstats: ecn_mark, ce_mark
 
 @dataclass(frozen=True)
 class Options:
-    target: Duration = option(Duration(5_000_000), "queueing delay that may persist (default: 5ms)", Time())
+    target: Duration = option(
+        Duration(5_000_000), "queueing delay that may persist (default: 5ms)", Time(LEAST_NS, LONGEST_NS)
+    )
     interval: Duration = option(
         Duration(100_000_000),
         "time for which the delay may exceed the target: the longest usual RTT (default: 100ms)",
-        Time(),
+        Time(LEAST_NS, LONGEST_NS),
     )
     ce_threshold: Duration | None = option(
-        None, "queueing delay from which every packet is marked (default: none)", Time()
+        None, "queueing delay from which every packet is marked (default: none)", Time(high=LONGEST_NS)
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from testbed.core.options import Bytes, Integer, option
-from testbed.queues import Attributes, Buffer, Counter
+from testbed.queues import LARGEST_QUANTUM, LEAST_QUANTUM, Attributes, Buffer, Counter
 
 TITLE = "fair queueing (Linux's fq)"
 KERNEL_NAME = "fq"
@@ -14,7 +14,9 @@ MARKS: tuple[Counter, ...] = ()
 
 @dataclass(frozen=True)
 class Options:
-    quantum: int | None = option(None, "bytes that a flow sends in its turn (default: two frames)", Bytes())
+    quantum: int | None = option(
+        None, "bytes that a flow sends in its turn (default: two frames)", Bytes(LEAST_QUANTUM, LARGEST_QUANTUM)
+    )
     flow_limit: int = option(100, "packets of one flow that may wait (default: 100)", Integer(1, 1_000_000))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from testbed.core.options import Bytes, Integer, option
-from testbed.queues import Attributes, Buffer, Counter, codel
+from testbed.queues import LARGEST_QUANTUM, LEAST_QUANTUM, Attributes, Buffer, Counter, codel
 
 TITLE = "FQ-CoDel (RFC 8290)"
 KERNEL_NAME = "fq_codel"
@@ -16,7 +16,9 @@ MEMORY_BYTES = 1 << 30  # so that only the number of packets limits it
 @dataclass(frozen=True)
 class Options(codel.Options):
     flows: int = option(1024, "number of queues, into which flows are hashed (default: 1024)", Integer(1, 65536))
-    quantum: int | None = option(None, "bytes that a queue sends in its turn (default: a frame)", Bytes())
+    quantum: int | None = option(
+        None, "bytes that a queue sends in its turn (default: a frame)", Bytes(LEAST_QUANTUM, LARGEST_QUANTUM)
+    )
 
 
 FORMAT = Attributes(
@@ -33,6 +35,6 @@ def parameters(options: Options, buffer: Buffer) -> dict[str, int]:
         "limit_packets": buffer.packets,
         "memory_bytes": MEMORY_BYTES,
         "flows": options.flows,
-        "quantum_bytes": max(256, options.quantum or buffer.frame_bytes),
+        "quantum_bytes": max(LEAST_QUANTUM, options.quantum or buffer.frame_bytes),
         **codel.codel_parameters(options, buffer),
     }

@@ -6,17 +6,20 @@ from dataclasses import dataclass
 
 from testbed.core.options import Integer, Time, option
 from testbed.core.units import Duration
-from testbed.queues import Attributes, Buffer, Counter
+from testbed.queues import LEAST_NS, Attributes, Buffer, Counter
 
 TITLE = "PIE (RFC 8033)"
 KERNEL_NAME = "pie"
 MARKS = (Counter(36),)  # struct tc_pie_xstats: ecn_mark
 TICK_NS = 64
+LONGEST_NS = 200 * 10**9  # of a target: 32 bits of ticks
 
 
 @dataclass(frozen=True)
 class Options:
-    target: Duration = option(Duration(15_000_000), "queueing delay that is aimed at (default: 15ms)", Time())
+    target: Duration = option(
+        Duration(15_000_000), "queueing delay that is aimed at (default: 15ms)", Time(LEAST_NS, LONGEST_NS)
+    )
     alpha: int = option(
         2, "weight of the delay's distance from the target, in 1/16 per second (default: 2)", Integer(0, 32)
     )

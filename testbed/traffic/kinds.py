@@ -112,12 +112,12 @@ def parse(text: str) -> tuple[str, str, Source]:
     if kind is None:
         near = closest(part.name, list(KINDS))
         raise RequestError(
-            f"background: {quoted(part.name)} is no kind of traffic. "
+            f"{quoted(part.name)} is no kind of traffic. "
             + (f"Did you mean {near}?" if near else f"There are {', '.join(KINDS)}.")
         )
     label = next((value for key, value in part.options if key == "label"), part.name)
     own = system_text.Part(part.name, tuple(pair for pair in part.options if pair[0] != "label"))
     values: dict[str, Any] = options.read(options.declared(kind), own)
     if kind is Command and not values.get("command"):
-        raise RequestError('background: cmd needs command="PROGRAM WORDS…"')
+        raise RequestError('cmd needs command="PROGRAM WORDS…"')
     return part.name, label, kind(**values)

@@ -105,7 +105,7 @@ def _wrong_in(cc: CongestionControl) -> Iterator[str]:
         yield f"{quoted(cc.name)} has no parameter {quoted(stray[0])}"
     for name, value in cc.constants.items():
         if name in known and not known[name].lowest <= value <= known[name].highest:
-            yield f"{name} of {quoted(cc.name)} is out of range"
+            yield f"{name} of {quoted(cc.name)} is not between {known[name].lowest} and {known[name].highest}"
     yield from _unknown(cc.spec, cc.name)
 
 

@@ -20,6 +20,18 @@ ROOT = Path(__file__).parents[3]
 INTEGERS = {"byte": "B", "short": "h", "ushort": "H", "int": "i", "uint": "I", "long": "q", "ulong": "Q", "ullong": "Q"}
 
 
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("cubic:beta=5000", "5000 is not between 0.000977 and 0.999"), ("hybla:rtt0=0ms", "0ms is not between 1ms and 10000s"),
+        ("dcqcn:r_ai=1tbit", "1tbit is not between 1kbit and 100gbit"), ("vegas:alpha=-1", "-1 is not between 0 and 1000"),
+    ],
+)  # fmt: skip
+def test_a_value_out_of_range_is_refused_with_the_range(name: str, says: str) -> None:
+    with pytest.raises(RequestError, match=says):
+        catalogue.parse(name)
+
+
 def module(folder: Path, **types: str) -> Path:
     """A file with what the kernel's build writes into `.modinfo`."""
     words = ["license=GPL", *(f"parmtype={name}:{kind}" for name, kind in types.items()), "parm=step:of no type"]

@@ -93,6 +93,18 @@ def test_what_makes_no_sense_is_refused(fields: dict[str, object]) -> None:
         bottleneck(**fields)
 
 
+@pytest.mark.parametrize(
+    ("queue", "says"),
+    [
+        ("foo", "cake, codel, fq, fq_codel, pie, sfq, fifo"), ("cake:rtt=0ms", "0ms is not between 2us and 3600s"),
+        ("codel:target=2h", "2h is not between"), ("fq:quantum=1B", "1B is not between 256B and"),
+    ],
+)  # fmt: skip
+def test_a_refusal_states_what_is_possible(queue: str, says: str) -> None:
+    with pytest.raises(RequestError, match=says):
+        bottleneck(queue=queue)
+
+
 def test_the_flow_simulator_has_no_packets() -> None:
     (plan,) = plans(resolve(spec.read(None, {"jobs": 2, "system": ["reno"], "queue": "fq_codel", "on": "flow"})))[:1]
     with pytest.raises(RequestError):

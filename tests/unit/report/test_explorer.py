@@ -172,7 +172,7 @@ def test_results_of_one_name_are_told_apart(results: Path, tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("asked", "because"),
-    [(["RESULTS/none"], "holds no run"), (["RESULTS", "--max-size", "big"], "--max-size: 'big'"), (["RESULTS", "-o", "/dev/null/x.html"], "/dev/null")],
+    [(["RESULTS/none"], "is not there"), (["RESULTS", "--max-size", "big"], "--max-size: 'big'"), (["RESULTS", "-o", "/dev/null/x.html"], "/dev/null")],
 )  # fmt: skip
 def test_bad_input(asked: list[str], because: str, results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explore", *(word.replace("RESULTS", str(results)) for word in asked)]) == 2

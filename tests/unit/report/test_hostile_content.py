@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import pandas as pd
 import pytest
 
 from testbed.cli import main, run, sweep
+from testbed.core.errors import EXIT_REQUEST
 from testbed.core.runs.load import TABLES, load_experiment
 from testbed.report import agreement, drawing, figures, pages, rerun_command, sections, style
 from tests.support import synthetic
@@ -78,7 +81,7 @@ def test_names_that_cannot_be(where: str, name: str, results: Path, capsys: pyte
     given = {"results": str(results), "out": "figures", where: name}
     code = main(["figures", given["results"], "--out", given["out"]])
     said = capsys.readouterr().err
-    assert code == 2 or (where == "results" and "no experiment found" in said)
+    assert code == EXIT_REQUEST
     assert said.count("error:") == 1 and "Traceback" not in said and len(said) < 500
 
 
@@ -176,3 +179,13 @@ def test_everything_that_differs_is_named(results: Path) -> None:
 def test_an_interval_without_width_is_no_two_numbers() -> None:
     assert pages.interval((0.00085, 0.00085)) == "0.000850, no spread"
     assert pages.interval((1.02, 1.1)) == "1.02 to 1.10"
+
+
+@pytest.mark.parametrize("command", [["figures"], ["explore"], ["compare", "."]])
+def test_a_folder_that_is_not_there_is_noticed_at_once(command: list[str], tmp_path: Path) -> None:
+    """Before anything that takes seconds to import."""
+    asked = [*command, str(tmp_path / "none")]
+    words = f"import sys; from testbed.cli import main; code = main({asked!r}); print(code, {{'pandas', 'matplotlib'}} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-P", "-c", words], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == f"{EXIT_REQUEST} set()"
+    assert done.stderr.count("error:") == 1 and "is not there" in " ".join(done.stderr.split())

@@ -65,6 +65,7 @@ def test_sizes_of_a_file(tmp_path: Path) -> None:
     ("text", "says"),
     [
         ("poison", "Did you mean poisson"),
+        ("foo", "^background.0: 'foo' is no kind of traffic"),
         ("poisson:load=many", "is not a number"),
         ("poisson:lod=0.1", "Did you mean load"),
         ("poisson:sources=h9", "no host 'h9'"),
