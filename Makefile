@@ -4,7 +4,7 @@ PYTHON := .venv/bin/python
 # The testbed's own kernel work needs root; ask for it only if we are not.
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: help setup environment python kernel modules torch demo demo-host test test-unit test-uml test-netns test-long coverage matrix check mutants benchmarks reproduce reproduce-measured reproduce-there agreement artifact-check figures report docs docs-pages docs-packages prose clean
+.PHONY: help setup environment python kernel modules torch demo demo-host test test-unit test-uml test-netns test-long coverage matrix check mutants benchmarks reproduce reproduce-measured reproduce-there agreement artifact-check image figures report docs docs-pages docs-packages prose clean
 .PHONY: vm-tools browser libfuzzer vm-kernel box test-vagrant
 
 help:
@@ -30,6 +30,7 @@ help:
 	@echo "make test-vagrant box, vagrant up, a run in the VM, vagrant destroy (half an hour without KVM)"
 	@echo "make docs        the documentation site, in build/docs; warnings are errors"
 	@echo "make prose       sentence lengths of the documentation, page by page; fails above the budget"
+	@echo "make image       the container image, from the wheel (buildah; mmdebstrap where no registry can be reached)"
 	@echo "make benchmarks  cost per ACK in eBPF, of a run's start, of a sample; time to build a network, speed against ns-3"
 	@echo "make clean       remove the environment, results and figures"
 
@@ -167,6 +168,9 @@ prose: docs-packages
 docs-pages: environment
 	$(PYTHON) tools/draw_architecture.py
 	$(PYTHON) -m tools.reference_pages
+
+image: setup
+	$(PYTHON) -m tools.image
 
 # With everything that is found here: Pythons, and the distribution's kernels. Not a part of `make test`.
 matrix: setup
