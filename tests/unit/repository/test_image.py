@@ -60,7 +60,10 @@ def test_a_pure_wheel_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         image.own_wheel(tmp_path)
 
 
-def test_a_program_that_fails_is_quoted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_program_that_fails_is_quoted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(image, "CONTEXT", tmp_path)
     monkeypatch.setattr(image, "TOOLS", {"sh": "sh"})
     done = SimpleNamespace(returncode=1, stdout="", stderr="no room\n")
     monkeypatch.setattr(subprocess, "run", lambda *args, **named: done)
