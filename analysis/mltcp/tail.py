@@ -23,7 +23,7 @@ POSITION = 100
 TITLE = "Next to twenty long jobs, a short job's 99th percentile gains 4.2 times under Reno, 3.1 times with the paper's rule"
 TEXT = (
     "Four times happens where many long jobs share a link with one short job that needs half of it, and each flow has five frames of marking threshold. "
-    "Under fair sharing every long job that sends prolongs the short one. Steady state: last half of the iterations. Dotted: fair sharing without packets."
+    "Computing has no noise; with 2 % the gains are 2.5 and 2.2 (one seed). Steady state: last half of the iterations. Dotted: fair sharing without packets."
 )
 CLAIMED = 4.0
 POINT = ["long_jobs", "duty", "frames", "noise"]
