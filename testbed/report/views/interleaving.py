@@ -33,36 +33,38 @@ def draw(experiment: Experiment, out: Path) -> list[Path]:
     runs = [experiment.runs_of(cc)[0] for cc in experiment.systems]
     link = bottleneck.busiest(runs)
     blocks, across = panels.grid(len(runs))
+    rows = 3 if any(len(run.times) > SHOWN_ITERATIONS for run in runs) else 2  # the first iterations may be all
     figure, axes = style.new_figure(
-        3 * blocks, across, figsize=((5.2 if across < 3 else 3.6) * across, 7.2 * blocks), sharey="row"
+        rows * blocks, across, figsize=((5.2 if across < 3 else 3.6) * across, 2.4 * rows * blocks), sharey="row"
     )
     data = []
     top = max(float(metrics.pooled(run.times).max()) for run in runs)
     for place, run in enumerate(runs):
-        column, row = place % across, 3 * (place // across)
+        column, row = place % across, rows * (place // across)
         times = run.times
         rates = _rates(run, link)
         data.append(_tidy(run, rates))
+        shown = min(SHOWN_ITERATIONS, len(times))
         first, last = (
-            SHOWN_ITERATIONS * float(metrics.pooled(part(SHOWN_ITERATIONS)).mean()) for part in (times.head, times.tail)
+            shown * float(metrics.pooled(part(SHOWN_ITERATIONS)).mean()) for part in (times.head, times.tail)
         )
         end = float(run.iterations["end_s"].max())
-        shown = min(SHOWN_ITERATIONS, len(times))
         name = panels.heading(run.system) + (": " if across < 3 else "\n")
-        _throughput(axes[row, column], run, link, rates, (0.0, first))
+        _throughput(axes[row, column], run, link, rates, (0.0, first if rows == 3 else end))
         axes[row, column].set_title(f"{name}the first {drawing.count(shown, 'iteration')}")
-        _throughput(axes[row + 1, column], run, link, rates, (end - last, end))
-        axes[row + 1, column].set_title(f"{name}the last {shown}")
-        _iterations(axes[row + 2, column], run, times, top, _references(experiment, run))
-        axes[row + 2, column].set_title(f"{name}every iteration")
+        if rows == 3:
+            _throughput(axes[row + 1, column], run, link, rates, (end - last, end))
+            axes[row + 1, column].set_title(f"{name}the last {shown}")
+        _iterations(axes[row + rows - 1, column], run, times, top, _references(experiment, run))
+        axes[row + rows - 1, column].set_title(f"{name}every iteration")
     unit = _unit(runs[0])[0]
     for place in range(len(runs), blocks * across):  # panels without a system
-        for row in range(3):
-            axes[3 * (place // across) + row, place % across].remove()
-    for row in range(3 * blocks):
+        for row in range(rows):
+            axes[rows * (place // across) + row, place % across].remove()
+    for row in range(rows * blocks):
         axes[row, 0].set_ylabel(
             "iteration time (s)"
-            if row % 3 == 2
+            if row % rows == rows - 1
             else f"sum of all flows of each job\n(stacked, {unit})"
             if link is None
             else f"{panels.arrow(link)}, each job\n(stacked, {unit})"

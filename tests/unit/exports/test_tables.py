@@ -63,6 +63,7 @@ def test_without_pyarrow_it_says_what_to_install(stored: Path, monkeypatch: pyte
 
 def test_the_matrix_is_what_flows_carried_over_each_link(computed: Run) -> None:
     found = matrix.table(computed).set_index("job")
+    assert set(found.pop("until_s")) == {computed.flows["t_s"].max()} == {computed.links["t_s"].max()}
     sent = computed.flows.groupby(["job", "worker", "flow"])["bytes_acked"].max().groupby("job").sum()
     carried = computed.links.groupby("link")["bytes"].max()
     for link in found.columns:

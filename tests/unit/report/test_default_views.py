@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 
 import testbed
@@ -14,7 +15,7 @@ from testbed import spec
 from testbed.cli import main
 from testbed.core.runs.load import Experiment, load_experiment
 from testbed.report import style
-from testbed.report.views import panels, queues
+from testbed.report.views import interleaving, panels, queues
 from tests.support import synthetic
 
 SYSTEMS = ["reno", "mltcp_reno", "cubic", "mltcp_cubic", "dctcp", "mltcp_dctcp"]
@@ -91,6 +92,26 @@ def test_a_network_without_delay_and_loss_is_said_to_have_none(tmp_path: Path) -
 )
 def test_panels_make_rows_of_about_equal_length(count: int, shape: tuple[int, int]) -> None:
     assert panels.grid(count) == shape
+
+
+@pytest.mark.parametrize(("iterations", "rows"), [(4, 2), (5, 3)])
+def test_no_iterations_are_drawn_twice(
+    iterations: int, rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of four iterations, the first four are also the last four."""
+    fields = {"name": "short", "jobs": 2, "system": ["dctcp"], "iterations": iterations}
+    synthetic.write([spec.make(fields, {}, "the test")], tmp_path, lambda *_: 1.0)
+    titles: list[str] = []
+    save = style.save
+
+    def noted(figure: Figure, path: Path) -> list[Path]:
+        titles.extend(axis.get_title("left") for axis in figure.axes)
+        return save(figure, path)
+
+    monkeypatch.setattr(style, "save", noted)
+    interleaving.draw(load_experiment(tmp_path / "short"), tmp_path)
+    assert len(titles) == len(set(titles)) == rows
+    assert any("last" in title for title in titles) is (rows == 3)
 
 
 def test_six_systems_fit_a_page(drawn: Path) -> None:
