@@ -22,7 +22,7 @@ POSITION = 180
 TITLE = "MLTCP comes as close to the ideal as priority and CASSINI, which must know the jobs beforehand"
 TEXT = (
     "Two jobs that fit together, equal ones and unequal ones, a column for each system (in brackets: what it must know), a row for each level of compute "
-    "noise. Iteration time relative to the ideal: mean over all iterations, mean and 99th percentile of the settled half; dashed: a job in isolation. A "
+    "noise. Iteration time relative to the ideal: mean over all iterations, mean and 99th percentile of the steady state; dashed: a job in isolation. A "
     "dot a seed."
 )
 ORDER = ("baseline", "reference", "treatment")
