@@ -35,11 +35,17 @@ def run(
     file: str | Path | None = None, /, *, out: str | Path = "results", again: bool = False, renew: bool = False, quick: bool = False,
     retries: int | None = None, allow_external_code: bool = False, linux_source: str | Path | None = None, **fields: Any,
 ) -> Results:  # fmt: skip
-    """Run one experiment: a TOML ``file``, ``fields`` by their names there, or both; fields win.
+    """Run one experiment, and return its results.
 
-    Runs that are there are kept. ``again`` runs all of them again, ``renew`` those of another program, kernel or file. ``quick``
-    takes the file's ``[quick]`` table. ``seeds`` is a number of seeds, or a list of them. Raises `testbed.errors.TestbedError` if a
-    run fails or cannot be had; an invalid result is returned.
+    ``file``: an experiment as TOML. ``fields``: fields by their names in such a file; they override the file. Quantities are
+    texts with a unit, such as ``rate="1gbit"`` (docs/reference/fields.md). ``seeds``: the number of seeds, or a list of seeds.
+    ``out``: the folder of results. ``quick``: use the file's ``[quick]`` table. Stored runs are kept, unless ``again`` repeats
+    them, or ``renew`` repeats those that another program, kernel or file made. ``retries``: repetitions of an invalid run, 0 to
+    100 (None: 1, or 0 under virtual time). ``allow_external_code``: let root execute code that the file names.
+    ``linux_source``: tarball or tree of a custom user-mode Linux.
+
+    Raises `RequestError` for a wrong request, `MachineError` if this machine cannot run it, and `TestbedError` for a run that
+    fails. An invalid result is returned (`Results.verdict`).
     """
     file = None if file is None else str(file)
     asked = _fields(fields, quick=quick, allow_external_code=allow_external_code)
@@ -59,9 +65,9 @@ def sweep(
 ) -> list[Results]:  # fmt: skip
     """Run the experiments of ``files`` (names, patterns such as ``experiments/*.toml``); the results of each, in order.
 
-    ``fields`` hold for all of them. ``executor`` is ``local``, ``dask``, ``dask:tcp://HOST:PORT`` or ``slurm[:PARTITION]``; ``parallel``
-    is how many runs it carries out at a time. With more than one, a script calls this below ``if __name__ == "__main__":``. A run that
-    fails does not stop the others; at the end it raises `testbed.errors.TestbedError`.
+    ``fields`` override those of every file. The other arguments are those of `run`. ``executor`` is ``local``, ``dask``, ``dask:tcp://HOST:PORT`` or ``slurm[:PARTITION]``; ``parallel``
+    is the number of concurrent runs. With more than one, a script calls this below ``if __name__ == "__main__":``. A run that
+    fails does not stop the others; the sweep raises `testbed.errors.TestbedError` at its end. Also raises what `run` raises.
     """
     given = _fields(fields, quick=quick, allow_external_code=allow_external_code)
     if isinstance(given.get("seeds"), list):

@@ -1,12 +1,12 @@
-"""Find content of every kind: built in, installed by another package, or a file of the user.
+"""Find content of every kind: built in, installed by another package, or a custom file.
 
 A piece of content is one Python file. `find` looks a name up in this order:
 
 1. ``./mine.py`` (any name that ends in ``.py``): the file itself
-2. a file of the kind's folder, here or in the wheel
+2. a file in the kind's folder, in a checkout or an installed wheel
 3. an entry point of another installed package, in the group ``testbed.KINDS``
 
-The standard library alone: workers use this module inside the emulated hosts.
+Uses the standard library only: workers use this module inside the emulated hosts.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class ContentError(RequestError):
 class Kind:
     """A kind of content.
 
-    ``packages``: those whose modules are the built-in ones. ``has``: what each module must define. ``also``: names that need no
-    module.
+    ``name`` and ``plural``: for messages. ``packages``: the packages whose modules are the built-in content. ``has``: names that
+    each module must define. ``also``: names that need no module.
     """
 
     name: str
@@ -99,7 +99,7 @@ KINDS = (TOPOLOGY, QUEUE, COLLECTIVE, IMPORTER, JOB_LIST, TRANSPORT, FLOW_SCHEDU
 
 @cache
 def names(kind: Kind) -> tuple[str, ...]:
-    """The built-in content of a kind, sorted. Folders and names that begin with ``_`` are helpers."""
+    """The names of the built-in content of a kind, sorted. Folders and modules that begin with ``_`` are helpers, and left out."""
     return tuple(sorted(_modules(kind)))
 
 
@@ -116,7 +116,7 @@ def _modules(kind: Kind) -> dict[str, str]:
 
 @cache
 def installed(kind: Kind) -> tuple[str, ...]:
-    """The content of a kind that other installed packages offer, sorted."""
+    """The names of the content of a kind that other installed packages offer as entry points, sorted."""
     return tuple(sorted(point.name for point in _entry_points(kind)))
 
 
@@ -127,14 +127,14 @@ def _entry_points(kind: Kind) -> Sequence[importlib.metadata.EntryPoint]:
 
 
 def is_file_name(name: str) -> bool:
-    """Whether ``name`` means a file of the user rather than a registered name."""
+    """Whether ``name`` means a custom file (it ends in ``.py``) rather than a registered name."""
     return name.endswith(".py")
 
 
 def find(kind: Kind, name: str) -> ModuleType:
-    """The module of content ``name``.
+    """The module of the content ``name``: a registered name, or the path of a custom file.
 
-    Raises `UnknownContentError` for a name that nothing has, and `ContentError` for a file that cannot be used.
+    Raises `UnknownContentError` for an unknown name, and `ContentError` for a file that cannot be used.
     """
     if is_file_name(name):
         return load(kind, Path(name))
@@ -152,7 +152,7 @@ def find(kind: Kind, name: str) -> ModuleType:
 
 
 def unknown(kind: Kind, name: str) -> str:
-    """What is wrong with a name that nothing has, and what to type instead."""
+    """The error message for an unknown name: what is unknown, and the closest name or the command that lists all."""
     known = (*names(kind), *kind.also, *installed(kind))
     if (close := closest(name, known)) is None:
         way_out = f"Names: {', '.join(known)}. Or name a file: ./mine.py."
@@ -162,7 +162,7 @@ def unknown(kind: Kind, name: str) -> str:
 
 
 def kind_of(path: str, kinds: Sequence[Kind]) -> Kind | None:
-    """The first of ``kinds`` that a user's own file defines; raises `ContentError` if it cannot be read."""
+    """The first of ``kinds`` whose attributes a custom file defines; None if there is none. Raises `ContentError` if it cannot be read."""
     for kind in kinds:
         module = _executed(Path(path))
         if all(hasattr(module, attribute) for attribute in kind.has):
@@ -171,7 +171,7 @@ def kind_of(path: str, kinds: Sequence[Kind]) -> Kind | None:
 
 
 def load(kind: Kind, path: Path) -> ModuleType:
-    """The user's own file as content of a kind; executed once per content. Raises `ContentError`."""
+    """A custom file as a module of a kind. Executed once for each content of the file. Raises `ContentError` if it cannot be used."""
     return _checked(kind, _executed(path), str(path))
 
 
@@ -205,12 +205,12 @@ def _checked(kind: Kind, module: ModuleType, where: str) -> ModuleType:
 
 
 def sha256(name: str) -> str | None:
-    """The content hash of a user's own file; None for a registered name."""
+    """The SHA-256 of a custom file, in hexadecimal; None for a registered name."""
     import hashlib  # noqa: PLC0415
 
     return hashlib.sha256(Path(name).read_bytes()).hexdigest() if is_file_name(name) else None
 
 
 def folder(*parts: str) -> Path:
-    """A folder or file of built-in content, such as ``folder("kernel")``."""
+    """The path of built-in content, such as ``folder("kernel")``, in a checkout or an installed wheel."""
     return Path(ROOT, *parts)

@@ -1,4 +1,4 @@
-"""Pytest fixtures for content of your own: a kernel that only records, and the smallest topology, collective and trace.
+"""Pytest fixtures to test custom content: a kernel that only records, and the smallest topology, collective and trace.
 
 A ``conftest.py`` has ``pytest_plugins = ["testbed.testing"]``. Then a test takes a fixture by its name::
 
@@ -78,25 +78,25 @@ TRACE = """{
 
 @pytest.fixture
 def fake_kernel() -> FakeKernel:
-    """A kernel that records what settings do to it (`calls`), and reads it back as Linux would."""
+    """A kernel that records each setting in `calls`, and reads it back as Linux would. Nothing is changed on this machine."""
     return FakeKernel()
 
 
 @pytest.fixture
 def toy_topology(tmp_path: Path) -> str:
-    """A file for ``topo``: two routers, one bottleneck."""
+    """The path of a file for ``topo``: two routers and one bottleneck link between them."""
     return _file(tmp_path, "toy_topology.py", TOPOLOGY)
 
 
 @pytest.fixture
 def toy_collective(tmp_path: Path) -> str:
-    """A file for ``collective``: an all-reduce by a hub."""
+    """The path of a file for ``collective``: an all-reduce in which rank 0 sums and returns the tensor."""
     return _file(tmp_path, "toy_collective.py", COLLECTIVE)
 
 
 @pytest.fixture
 def toy_trace(tmp_path: Path) -> str:
-    """A file for ``trace``: 20 ms of computation, then 10 MB to exchange."""
+    """The path of a file for ``trace``: 20 ms of computation, then an exchange of 10 MB."""
     return _file(tmp_path, "toy_trace.json", TRACE)
 
 

@@ -187,7 +187,7 @@ def called(*words: str) -> Iterator[None]:
 
 
 def command_line() -> list[str]:
-    """The command as it was typed, as far as it is known; inside `called` the call."""
+    """The typed command, if known; inside `called`, the call."""
     if (words := _call.get()) is not None:
         return words
     return [Path(sys.argv[0]).name, *sys.argv[1:]]

@@ -44,7 +44,7 @@ def described(asked: Asked) -> str:
 def compute(
     asked: Asked, out: Path, parallel: int, again: Again = "never", locks: Locks | None = None, *, quiet: bool
 ) -> Path:
-    """The experiment folder below ``out``; what is there, and was asked for and made alike, stays.
+    """The experiment folder below ``out``; a stored result of the same request and program stays.
 
     Where another experiment has that experiment folder, this one's name has the fields that differ. A table of another number of seeds is
     computed again: nothing in it was measured. Raises `RequestError` if another

@@ -58,7 +58,7 @@ def summarise(*experiments: Experiment) -> Summary:
 
 
 def _repeated(result: Result) -> Word:
-    """The status of a system by the variation of its seeds (I10), as far as it is judged."""
+    """The status of a system by the variation of its seeds (I10), if it is judged."""
     status = None if result.repeatability is None else result.repeatability.status
     return status if status in ("suspect", "invalid") else "valid"
 
@@ -230,7 +230,7 @@ def _schedule(runs: Sequence[Run], alone: Sequence[pd.Series[float] | None]) -> 
 
 
 def _undisturbed(runs: list[Run]) -> dict[str, Any]:
-    """Without the iterations that the machine touched, None where none are left; empty where that was not recorded: under virtual time."""
+    """Without disturbed iterations: None if none are left, empty if disturbances were not recorded (virtual time)."""
     found = [disturbed.undisturbed(run.iterations, run.disturbances) for run in runs if run.disturbances is not None]
     if len(found) < len(runs):
         return {}

@@ -67,7 +67,7 @@ def legend(summary: Summary) -> Iterator[str]:
 
 
 def jobs_table(summary: Summary) -> Sheet | None:
-    """The jobs of an experiment, each by itself; None if they are all alike."""
+    """The jobs of an experiment, each by itself; None if all are equal."""
     first = summary.results[0].per_job
     if len({(job.trace, job.workers, job.ideal_s) for job in first}) <= 1:
         return None

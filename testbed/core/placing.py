@@ -97,7 +97,7 @@ class Metrics:
     p95_queueing_s: float
     mean_slowdown: float  # completion ÷ alone
     max_rho: float  # the worst finish-time fairness
-    jain: float  # Jain's index of alone ÷ completion: 1, if all are slowed down alike
+    jain: float  # Jain's index of alone ÷ completion: 1 if all are slowed down equally
     utilisation: float  # GPU-seconds held ÷ GPUs · makespan
     max_contention: int
     mean_contention: float  # p over the time in which jobs span servers; 0 if none does

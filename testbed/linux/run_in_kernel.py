@@ -162,7 +162,7 @@ def _run(plan: Plan, machine: Machine, emit: Emit, session: Session | None = Non
 
 
 def _transports(plan: Plan) -> dict[str, dict[str, str]] | None:
-    """What is in force of each transport that its jobs name, defaults included."""
+    """Option values of each transport that its jobs name, defaults included."""
     names = dict.fromkeys(job.transport for job in plan.jobs if not builtin_transport.plain(job.transport))
     return {name: options.effective(transports.parse(name).options) for name in names} or None
 

@@ -50,7 +50,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class Took:
-    """Jobs alike but for their periods over the uplinks of the same servers, from one seed."""
+    """Jobs that differ only in their periods, over the uplinks of the same servers, from one seed."""
 
     seed: int
     p: int  # jobs

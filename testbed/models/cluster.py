@@ -159,7 +159,7 @@ class State:
         self.room += len(gpus)
 
 
-Policy = Callable[[State], Iterator[Start | Stop | Wake]]  # each is in force before the next one is asked for
+Policy = Callable[[State], Iterator[Start | Stop | Wake]]  # each takes effect before the next one is requested
 
 
 def simulate(
@@ -345,7 +345,7 @@ def assignments(ran: Sequence[Ran], trials: int = 1) -> Assignments:
 
 
 def follow(assigned: Assignments, requests: Sequence[Request], servers: Servers) -> tuple[list[Request], Policy]:
-    """The requests and the policy that carry out a schedule; a job that starts `At` a time arrives no earlier."""
+    """The requests and the policy that realize a schedule; a job that starts `At` a time arrives no earlier."""
     numbers = {gpu: number for number, gpu in enumerate(servers.gpus)}
     given = {job.job: job for job in assigned.jobs}
     own = [given[request.job] for request in requests]

@@ -13,11 +13,11 @@ from testbed.transports.hadamard import collected, dispersed
 
 
 class Dispersed:
-    """The mean of gradients that travel dispersed (a `testbed.models.learning.Mean`)."""
+    """The mean of gradients that travel Hadamard-transformed (a `testbed.models.learning.Mean`)."""
 
     def __init__(self, fill: Fill = "zero", seed: int = 0) -> None:
         self.fill, self.seed, self.round = fill, seed, 0
-        self.owed: list[Array] = []  # by `feedback`, not dispersed
+        self.owed: list[Array] = []  # by `feedback`, not transformed
 
     def __call__(self, gradients: Sequence[Array], holes: Sequence[Holes]) -> Array:
         self.round += 1

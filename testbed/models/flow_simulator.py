@@ -1,7 +1,7 @@
 """The flow-level simulator: jobs on a network as an event loop, without packets. Between events every flow has a constant rate.
 
 An iteration of a job is a graph of nodes: timers (computing), flows (a round of a collective on one way, or a whole ring in lockstep)
-and the order among them. Rates are max-min fair by weights (`testbed.models.maxmin`); the weight of a flow goes by the share r of its
+and the order among them. Rates are max-min fair by weights (`testbed.models.maxmin`); the weight of a flow depends on the share r of its
 iteration's bytes that it has sent, in steps (`Force`), times a draw for each iteration: fair sharing is only neutrally stable, and
 random loss cycles move jobs apart. Nothing else of a transport is modelled: no windows, queues, losses or round trips.
 Times are in seconds, sizes in bits.
@@ -53,7 +53,7 @@ class FlowJob:
     grid: tuple[float, float] | None = None  # period and phase of the slots that iterations begin on
     tolerated: float = 0.05  # drift ÷ period that is none
     factors: Floats = field(default_factory=lambda: np.ones(1))  # of computing, by iteration, over and over
-    spread: float = 0.0  # standard deviation of the logarithm of weights, drawn for every flow and iteration
+    spread: float = 0.0  # standard deviation of the logarithm of weights, sampled for every flow and iteration
     # Frames of marking threshold for each flow on a link: up to the first all windows are at their minimum, and shares equal; from the
     # second on weights decide.
     windows: tuple[float, float] = (0.0, 0.0)

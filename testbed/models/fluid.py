@@ -18,7 +18,7 @@ from testbed.models.curves import Curve, Factor
 
 STEPS = 200  # per communication phase alone
 MLTCP_ACTIVE_FROM = (
-    2  # the first iteration with F in force: flows learn in the two before (docs/reference/congestion-controls.md)
+    2  # the first iteration with MLTCP active: flows learn in the two before (docs/reference/congestion-controls.md)
 )
 
 

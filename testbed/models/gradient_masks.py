@@ -1,4 +1,4 @@
-"""Packets that a gradient is to do without: a share of every worker's, drawn from those that may go, in every round anew.
+"""Packets to remove from gradients: a share of each worker's, sampled in each round from those that may be removed.
 
 What MLT (NSDI 2024, section 3, and its tables of bounds) rests on: what is lost matters more than how much. A packet's importance is the
 mean magnitude of its numbers; missing ranges are zeros, as published.

@@ -45,7 +45,7 @@ def fill(trains: str) -> Fill:
 
 
 def disperses(trains: str) -> bool:
-    """Whether its gradients travel dispersed."""
+    """Whether its gradients travel Hadamard-transformed."""
     return parse(trains).options.hadamard
 
 

@@ -164,7 +164,7 @@ def median(values: Iterable[float]) -> Estimate:
 
 
 def cliffs_delta(first: Sequence[float], second: Sequence[float]) -> float:
-    """Effect size: how much more often a value of ``first`` is above one of ``second`` than below; −1…1, 0: alike."""
+    """Effect size: how much more often a value of ``first`` is above one of ``second`` than below; −1…1, 0: no difference."""
     a, b = np.asarray(first)[:, None], np.asarray(second)[None, :]
     return float(np.sign(a - b).mean())
 

@@ -1,4 +1,4 @@
-"""How the weight of a flow goes by the share of its iteration's bytes that it has sent."""
+"""The weight of a flow as a function of the share of its iteration's bytes that it has sent."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def _value(fields: Mapping[str, Any], field: str) -> Any:
 
 
 def _with(name: str, words: list[str], *, default: bool) -> str:
-    """``words`` at the end of a default name; of one that was chosen, before its first dot, which ends what a figure goes by."""
+    """``words`` at the end of a default name; of a chosen name before its first dot, where the figure's id ends."""
     stem, dot, rest = (name, "", "") if default else name.partition(".")
     whole = "-".join((stem, *words)) + dot + rest
     if len(whole) <= LONGEST_NAME:
@@ -168,7 +168,7 @@ def _plain(value: Any) -> str | int:
 
 
 def _exact(value: Any) -> str | int:
-    """A quantity as it is typed."""
+    """A quantity as typed."""
     return str(getattr(value, "exact", value))
 
 

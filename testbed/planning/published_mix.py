@@ -1,4 +1,4 @@
-"""The jobs of SJF-BCO's simulation, drawn: 160 of them, scaled down from the Microsoft trace.
+"""The jobs of SJF-BCO's simulation, sampled: 160 of them, scaled down from the Microsoft trace.
 
 Source: Yu, Ji, Rajan, Liu, MobiHoc 2022 (technical report): sizes, F in [1000, 6000], τ in [0.01, 0.05] slots, ρ̂ in [50, 300]
 slots, servers of 4, 8, 16 or 32 GPUs. A slot is a second here. Not published and ours: gradients, given by how long their
@@ -17,7 +17,7 @@ SERVER_GPUS = (4, 8, 16, 32)
 
 
 def jobs(seed: int, ratio: float, sizes: dict[int, int] | None = None) -> list[Request]:
-    """Jobs in an order that is drawn, too; ``ratio``: communication alone ÷ computing of a large ring."""
+    """Jobs in a random order; ``ratio``: communication alone ÷ computing of a large ring."""
     draw = random.Random(f"published jobs {seed}")
     gpus = [size for size, count in (sizes or SIZES).items() for _ in range(count)]
     draw.shuffle(gpus)
@@ -31,7 +31,7 @@ def jobs(seed: int, ratio: float, sizes: dict[int, int] | None = None) -> list[R
 
 
 def servers(seed: int, count: int, largest: int = 32, gpus: int | None = None) -> tuple[Gpu, ...]:
-    """GPUs of so many servers, each with ``gpus``, or drawn again until they hold the ``largest`` job."""
+    """GPUs of so many servers, each with ``gpus``, or sampled again until they hold the ``largest`` job."""
     draw = random.Random(f"published servers {seed}")
     sizes = [0] if gpus is None else [gpus] * count
     while gpus is None and sum(sizes) < largest:

@@ -36,7 +36,7 @@ def band(thresholds: Sequence[int], sent: int, left: int, *, falls: bool) -> int
 
 @dataclass(frozen=True)
 class ByBand:
-    """An endpoint for each band, the lowest first, where several messages are in flight: each message goes by that of its band.
+    """An endpoint for each band, the lowest first, where several messages are in flight: each message uses that of its band.
 
     A flow is a tensor in transfer from one worker to another. A part of it changes its band (`collectives.Link.partition`), as
     it was when that part began, so that nothing overtakes within a connection.

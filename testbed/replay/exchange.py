@@ -48,7 +48,7 @@ class Content(Protocol):
 
 @dataclass
 class Link:
-    """One flow of a collective, as one of its two ends has it: its messages are numbered there, alike at both ends."""
+    """One flow of a collective, as one of its two ends has it: its messages are numbered there, equally at both ends."""
 
     endpoint: Endpoint
     peer: int

@@ -19,7 +19,7 @@ class Operation:
     layer: int = 0  # from the front
     importance: tuple[float, ...] = ()
     members: tuple[int, ...] | None = None  # members; None: all ranks
-    exchange: int = 0  # its number, alike on all members
+    exchange: int = 0  # its number, the same on all members
     group: int = 0  # by its number
     rows: tuple[tuple[int, ...], ...] = ()  # of uneven parts (`testbed.replay.uneven`)
     inside_ns: int | None = None  # how long it takes inside a server; None: it crosses the network

@@ -17,7 +17,7 @@ LEAST_SLICE = 1448  # bytes: the payload of a packet
 
 
 def slices(chunk: int) -> list[int]:
-    """Bytes of each; both ends of a flow cut alike."""
+    """Bytes of each; both ends of a flow cut equally."""
     count = SLICES
     while count > 1 and chunk < count * LEAST_SLICE:
         count //= 2

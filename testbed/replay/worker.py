@@ -214,7 +214,7 @@ class _Iteration:
 
 
 class _Exchanges:
-    """How this worker carries out its collectives."""
+    """How this worker executes its collectives."""
 
     def __init__(
         self, job: WorkerJob, transport: Transport, connected: Sequence[Connected], inside: Inside | None = None

@@ -135,7 +135,7 @@ def _speed_ups(axis: Any, gains: pd.DataFrame, metric: str) -> None:
 
 
 def _marks(run: Run) -> float:
-    """ECN marks per job and iteration in the settled half."""
+    """ECN marks per job and iteration in steady state."""
     times = run.times
     begin = float(times.iloc[: len(times) // 2].sum().mean())
     per_link = []

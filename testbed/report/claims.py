@@ -77,7 +77,7 @@ class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     at_least: float | None = None
     at_most: float | None = None
     base: str = ""  # rows of the base: if it does the same, there is no difference
-    needs: int = FEWEST_SEEDS  # seeds, or drawn lists of jobs
+    needs: int = FEWEST_SEEDS  # seeds, or sampled lists of jobs
     iterations: int = 0  # that a 99th percentile needs
     open: str = ""  # why these runs cannot decide it, independent of their result
     speed: bool | None = (

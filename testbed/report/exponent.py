@@ -1,4 +1,4 @@
-"""How two jobs share a link while both send with F in force, and with which exponent p: shares ∝ F^p."""
+"""How two jobs share a link while both send with MLTCP active, and with which exponent p: shares ∝ F^p."""
 
 from __future__ import annotations
 

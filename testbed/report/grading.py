@@ -25,7 +25,7 @@ MARKS = {
     "undecided": "?",
     "not measured": "–",
 }
-ALIKE = 0.02  # a ratio that is surely within 2 % of 1 is no difference
+ALIKE = 0.02  # a ratio whose interval is within 2 % of 1 is no difference
 FULL, HALF = 0.9, 0.5  # of the logarithm of the claimed ratio
 MOST = 0.95  # of the runs: fewer contradict "every"
 MANY = 1000  # more runs than anybody makes
@@ -66,7 +66,7 @@ class Graded:
     control: Graded | None = None  # the same, of MLTCP with F = 1
     beside: Graded | None = None  # the same of another arm
     learning: Case | None = None  # the case that stands for it, with the iterations in which MLTCP still learns
-    slower: tuple[Case, ...] = ()  # cases that are surely slower than what they are compared with
+    slower: tuple[Case, ...] = ()  # cases whose whole interval is slower than the comparison
 
     @property
     def held_against(self) -> str:
@@ -130,7 +130,7 @@ def grade(
 
 
 def slower(claim: Claim, cases: Sequence[Case]) -> tuple[Case, ...]:
-    """The cases whose whole interval lies on the slow side of 1, beyond what counts as alike; slowest first.
+    """The cases whose whole interval lies on the slow side of 1, beyond what counts as no difference; slowest first.
 
     Only of claims that compare speeds. The slow side is the one that the claim does not ask for.
     """

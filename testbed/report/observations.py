@@ -1,7 +1,7 @@
 """A study as one tidy table: a row per run, with what its point of the sweep is and how its iterations came out.
 
 Iteration times are divided by the ideal of their job, so that jobs of different kinds can be taken together: 1 is a job
-with the link to itself. *Settled* is the last half of a run's iterations, a window that is fixed before the run; all of them include those in which MLTCP
+with the link to itself. *Steady state* is the last half of a run's iterations, a window that is fixed before the run; all of them include those in which MLTCP
 still learns what an iteration is. An *arm* is MLTCP by one preset.
 """
 
@@ -52,7 +52,7 @@ def select_steady(times: pd.DataFrame) -> pd.DataFrame:
 
 
 def settled_times(experiment: Experiment, run: Run) -> pd.DataFrame:
-    """`relative_times` of the settled part of a run."""
+    """`relative_times` of the steady state of a run."""
     return select_steady(relative_times(experiment, run))
 
 

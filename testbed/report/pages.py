@@ -126,7 +126,7 @@ def _paper_of(figure: figures_of.Figure, graded: Iterable[Graded]) -> str:
 
 
 def _slower(graded: Iterable[Graded]) -> Iterator[tuple[Graded, Case]]:
-    """Every case that is surely slower, once, although several claims may be about it."""
+    """Every case whose whole interval is slower, once, although several claims may be about it."""
     seen = set()
     for one in graded:
         for case in one.slower:

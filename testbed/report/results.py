@@ -30,7 +30,10 @@ from testbed.report.study import Study
 
 @dataclass(frozen=True)
 class Results:
-    """The results of one experiment. Tables are read when they are asked for."""
+    """The results of one experiment, as `run`, `sweep` and `load` return them. Tables are read on first use.
+
+    Every member raises `LoadError` if a file of the results is missing, damaged, or of another format version.
+    """
 
     path: Path  # the experiment's folder
 
@@ -66,7 +69,7 @@ class Results:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Each invariant that is not met: of which run, its name, and what was found. Empty if the results are valid."""
+        """Each invariant that is not met: the run, the invariant's name, and the measured value. Empty if the results are valid."""
         if self._schedules is not None:
             return ()
         found = [
@@ -95,13 +98,17 @@ class Results:
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """The names that `table` takes."""
+        """The names of the stored tables, which `table` takes."""
         if self._schedules is not None:
             return ("schedules",)
         return tuple(sorted({path.stem for run in self._runs for path in run.path.glob("*.csv")}))
 
     def table(self, name: str) -> pd.DataFrame:
-        """The table ``name`` of all runs, isolated runs left out, with their ``system`` and ``seed``; raises `RequestError`."""
+        """The table ``name`` of all runs except isolated ones, with the columns ``system`` and ``seed`` first.
+
+        Units are in the names of columns (``_s``, ``_us``, ``_bytes``); docs/reference/file-formats.md describes all columns.
+        Raises `RequestError` for an unknown table.
+        """
         if self._schedules is not None and name == "schedules":
             return self._schedules.copy()
         runs = [] if self._schedules is not None else self._runs

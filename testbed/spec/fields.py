@@ -64,7 +64,7 @@ class Field:
 
     @property
     def usual(self) -> str:
-        """The default, as it is typed, or in words; empty if there is none."""
+        """The default as typed, or in words; empty if there is none."""
         if isinstance(self.default, tuple) and self.default:
             return " ".join(map(str, self.default))
         if self.default in (None, "", ()) or isinstance(self.default, bool | dict):

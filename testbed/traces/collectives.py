@@ -3,7 +3,7 @@
 A collective is a module with
 
 ``KIND``
-    the kind of operation it carries out (``"all_reduce"``, ...);
+    the kind of operation it executes (``"all_reduce"``, ...);
 ``connections(n) -> int``
     how many directed flows there are among ``n`` workers, computed;
 ``rounds(n, size) -> list[dict[(source, target), int]]``

@@ -113,7 +113,7 @@ def trace_of(
 
     ``source.measured_by`` gains of how many steps these are medians. A step without an exchange is a part of the next one with some (gradient
     accumulation). Steps whose exchanges differ from most (the first of data-parallel training, whose buckets are not yet rebuilt) are
-    left out, and the assumptions list them. Steps that differ in sizes alone are alike. ``groups`` are the process groups of the exchanges;
+    left out, and the assumptions list them. Steps that differ only in sizes count as equal. ``groups`` are the process groups of the exchanges;
     with them, or with sends and receives, the trace is of all ranks (`testbed.traces.process_groups`). ``workers``: how many ranks they have,
     where there are no groups.
     """

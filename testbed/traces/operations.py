@@ -61,7 +61,7 @@ class Operation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 
 
 class Role(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Ranks that carry out the same operations, such as those of one pipeline stage."""
+    """Ranks that execute the same operations, such as those of one pipeline stage."""
 
     name: str
     ranks: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""When the flows of a source of background traffic begin, between which hosts, and how large they are; drawn from its seed alone."""
+"""When the flows of a source of background traffic begin, between which hosts, and how large they are; sampled by its seed alone."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class Options(TransportOptions):
         return self.arrives(m) < self.sends(m)
 
     def ended(self, m: Message) -> Delivery:
-        """How it ends, at both ends alike."""
+        """How it ends, the same at both ends."""
         arrives = self.arrives(m)
         if arrives == m.bytes:
             return Delivery(m.bytes, m.bytes, "complete")
@@ -431,7 +431,7 @@ def _hole() -> int:
 
 @cache
 def _sink() -> mmap.mmap:
-    """Memory that received bytes would be written to; never touched, so never there."""
+    """Memory that received bytes would be written to; never written, so never allocated."""
     return mmap.mmap(-1, PIECE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 

@@ -96,7 +96,7 @@ def _job(plan: Plan, job: JobPlan, nodes: tuple[Node, ...]) -> FlowJob:
 
 
 def _factors(job: JobPlan) -> np.ndarray:
-    """What computing is multiplied by, iteration by iteration, drawn as workers do; of a straggler all wait for it."""
+    """Factors of compute time by iteration, sampled as workers sample them; all workers wait for a straggler."""
     varies = noise.Noise(job.noise)
     if not varies.amount:
         return np.ones(1)

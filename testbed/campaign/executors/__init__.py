@@ -17,7 +17,7 @@ Observer = Callable[[Plan, Said], None]
 
 
 class Executor(Protocol):
-    """Carries out one task at a time."""
+    """Runs one task at a time."""
 
     def backend_for(self, on: str) -> str | None:
         """The backend that it uses for a run ``on`` (as in --on, perhaps several); None: it does not take the run."""

@@ -114,7 +114,7 @@ def _delivered(row: Result) -> Iterator[Delivered]:
 
 
 def _reasons(row: Result, base: Result, demand: Demand, waits: Waits) -> Iterator[Reason]:
-    """The reason why no gain is possible, as far as it is known."""
+    """The reason why no gain is possible, if known."""
     if row.jobs == 1:
         if row.delivered is None:  # a transport may carry one job's bytes sooner
             yield OneJob()

@@ -21,7 +21,7 @@ MOST_MULTIPLE = 8  # of the common divisor of periods
 
 @dataclass(frozen=True)
 class Demand:
-    """The jobs' need for capacity, as far as it is known."""
+    """The capacity that the jobs need, if known."""
 
     loads: tuple[OfferedLoad, ...] = ()  # of each bottleneck's busier direction, the highest first
     periods_s: tuple[float, ...] = ()  # each job's iteration in isolation; empty: unknown

@@ -11,7 +11,7 @@ from testbed.campaign.verdict.invariant import Case, Noted, Unjudged, not_applic
 from testbed.core.text import decimal
 from testbed.linux.sampling.probes import RECEIVER_DROPS
 
-LEARNED = 4  # iterations: F is in force from the third, and one to spare (docs/reference/congestion-controls.md)
+LEARNED = 4  # iterations: MLTCP is active from the third, plus one (docs/reference/congestion-controls.md)
 OLDER = "an older testbed did not record it"
 
 
@@ -25,9 +25,9 @@ def _mltcp(case: Case) -> list[int]:
 
 
 def in_force(case: Case) -> float | Unjudged:
-    """I16: share of the settled communication time in which a job's flows know r, and with it F; of the job with least.
+    """I16: fraction of the steady-state communication time with MLTCP active; of the job with the lowest.
 
-    Settled is the second half of a job's iterations, without the first four: these are for learning.
+    Steady state is the second half of a job's iterations, without the first four, in which MLTCP learns.
     """
     shares = []
     for job in _mltcp(case):

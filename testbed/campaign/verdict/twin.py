@@ -1,4 +1,4 @@
-"""Whether a computed run is like those in which the twin agreed with the kernel: I23."""
+"""Whether a simulated run is within the simulator's validated range: I23."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def _took(run: Run, point: Point) -> Took:
-    """What its iterations took, in its settled half."""
+    """Its iteration times in steady state."""
     from testbed.core.runs.measured import ideals_s
     from testbed.models.calibration import Took
 

@@ -79,7 +79,7 @@ def document(sizes: Sequence[int], model: Model, results: Sequence[Result], jobs
 
 
 def origin(jobs: JobList) -> dict[str, Any]:
-    """What of a list was drawn and assumed, and which rows of a log are left out, for programs."""
+    """What was sampled and assumed for a job list, and which rows of a log are left out, for programs."""
     return {
         "synthetic": jobs.synthetic,
         "assumed": list(jobs.assumed),

@@ -149,7 +149,7 @@ class TooShort(msgspec.Struct, tag_field="finding", tag="too short", frozen=True
 
 
 class Uneven(msgspec.Struct, tag_field="finding", tag="uneven", frozen=True):
-    """The jobs do not gain alike."""
+    """The jobs gain differently."""
 
     speedups: dict[int, float]  # by job
 
@@ -174,7 +174,7 @@ class InterleavingUnknown(msgspec.Struct, tag_field="finding", tag="interleaving
 
 
 class Active(msgspec.Struct, tag_field="finding", tag="mltcp active", frozen=True):
-    """From when on MLTCP's factor F is in force in every job that runs MLTCP."""
+    """The first iteration with MLTCP active in every job that runs it."""
 
     at: float | None  # an iteration, the median over seeds; None: never
 

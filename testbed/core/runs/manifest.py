@@ -185,7 +185,7 @@ class Told(msgspec.Struct, frozen=True, omit_defaults=True):
     python: str
     measured: Measured
     crossings: tuple[Crossing, ...] | None = None  # None: an older testbed did not record them
-    # Every option of each, as in force; None: there are none but the kernel's, or an older testbed did not record them.
+    # Every option of each with its value; None: only the kernel's, or not recorded.
     transports: dict[str, dict[str, str]] | None = None
     shell: tuple[str, ...] = ()  # what was typed in a shell of the run, as far as it may have changed something
 

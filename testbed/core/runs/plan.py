@@ -27,7 +27,7 @@ class Traits(msgspec.Struct, frozen=True, omit_defaults=True):
     frame_by_frame: bool = False  # hosts hand frames to the link one by one, as an adapter does that paces
     paced: bool = False  # it paces itself, so that queues fill and drain between samples
     learns: bool = False  # bytes and end of an iteration
-    may_leave_idle: bool = False  # a link, at times: it goes by delay, or by a rate that it measures
+    may_leave_idle: bool = False  # a link, at times: it reacts to delay, or to a rate that it measures
     state: str | None = None  # the eBPF map that holds what a flow has learned
 
 
@@ -362,7 +362,9 @@ class Plan(msgspec.Struct, frozen=True):
     schedule: dict[str, Any] | None = None  # what a scheduler based its decisions on
     scheduler: str | None = None  # which host runs which worker, as typed; None: an older testbed did not record it
     messages: Literal["rounds", "full"] = "rounds"  # what a row of ``messages.csv`` is about
-    stop_when_periodic: int = 0  # so many iterations alike end it, and the rest is filled in; 0: it runs to the end
+    stop_when_periodic: int = (
+        0  # equal iterations after which it ends, and the rest is filled in; 0: it runs to the end
+    )
     crossed: bool = (
         False  # with other job schedulers: its results are in a folder of its scheduler, inside the experiment folder
     )

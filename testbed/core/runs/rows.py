@@ -86,7 +86,7 @@ class FlowSample(msgspec.Struct, frozen=True):
     job: int
     worker: int
     flow: Annotated[str, msgspec.Meta(pattern=r"^\d+-\d+(#\d+)?$")]
-    cwnd_segments: int | None  # None: it is no socket, but a flow of the twin
+    cwnd_segments: int | None  # None: a flow of the simulator, which has no socket
     rtt_us: int | None
     bytes_acked: int
     retrans_segments: int

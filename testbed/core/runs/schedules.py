@@ -18,7 +18,7 @@ NUMBERS = (
     "p95_queueing_s", "mean_slowdown", "max_rho", "jain", "utilisation", "max_contention", "mean_contention", *IDLE,
 )  # fmt: skip
 
-# For each seed drawn: the mix of SJF-BCO's simulation, or a few on one server, which communicate nothing.
+# For each seed, sampled: the mix of SJF-BCO's simulation, or a few on one server, which communicate nothing.
 Jobs = Literal["published", "few"]
 
 
@@ -35,7 +35,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     intra: float | None = None  # b_i, in uplinks; without it no limit
     reduce: float | None = None  # C, in uplinks; without it no limit
     load: float | None = None  # share of the GPUs that Poisson arrivals ask for; without it all are there at first
-    gpus: int | None = None  # of each server; without it drawn from 4, 8, 16 and 32
+    gpus: int | None = None  # of each server; without it sampled from 4, 8, 16 and 32
     options: str = ""  # ``option=value,…``, for every scheduler that has them
     largest: int | None = None  # few jobs: the number of GPUs of the largest one
     seconds: tuple[float, ...] = ()  # few jobs: jobs of one GPU with these run times, instead of random ones

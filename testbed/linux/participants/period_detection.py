@@ -17,13 +17,13 @@ Worker = tuple[int, int]  # job, rank
 
 @dataclass
 class Repeating:
-    """What is known of it while records come in. ``alike``: how many iterations in a row must be the same."""
+    """The period of one job, updated with each record. ``alike``: required number of equal iterations in a row."""
 
     wanted: dict[Worker, int]  # iterations
     alike: int
     last: dict[Worker, Record] = field(default_factory=dict)
     period_ns: dict[Worker, int] = field(default_factory=dict)
-    count: dict[Worker, int] = field(default_factory=dict)  # iterations alike in a row, the last one included
+    count: dict[Worker, int] = field(default_factory=dict)  # equal iterations in a row, the last one included
 
     def hear(self, record: Record) -> None:
         who = (record.job, record.rank)

@@ -127,7 +127,7 @@ def attributes(data: bytes, start: int, end: int) -> dict[int, tuple[int, int]]:
 class Field:
     """The position of one attribute in the kernel's answers to one question; searched once.
 
-    The kernel lays out every answer alike. If the attribute's header is not at that position, it is searched again.
+    All answers of the kernel have the same layout. If the attribute's header is not at that position, it is searched again.
     """
 
     def __init__(self, start: int, *path: int) -> None:

@@ -68,7 +68,7 @@ class Console(CLI):  # type: ignore[misc]
         return self.then
 
     def obey(self, line: str) -> Any:
-        """Carry out one line."""
+        """Execute one line."""
         line = self.precmd(line).strip()
         if line.split(" ")[0].split("?")[0] not in LOOK:
             self.typed.append(line)

@@ -98,7 +98,7 @@ class Task:
         return ELEMENT * self.parameters
 
     def gradient(self, flat: Array, draw: np.random.Generator) -> Array:
-        """Of examples that are drawn."""
+        """Of sampled examples."""
         chosen = draw.integers(len(self.train.classes), size=self.batch)
         return self.model.gradient(flat, self.train.inputs[chosen], self.train.classes[chosen])
 

@@ -58,7 +58,7 @@ class _Server:
         self.update = np.zeros_like(self.flat)  # from the previous parameters to the current ones
         self.gradients = {rank: np.zeros_like(self.flat) for rank in range(ranks) if rank != SERVER}
         self.holes: dict[int, Holes] = dict.fromkeys(self.gradients, ())
-        # A worker's next parameters follow from what arrived there, which both ends have recorded alike.
+        # A worker's next parameters follow from what arrived there, which both ends have recorded.
         self.replicas = dict.fromkeys(self.gradients, self.told)
         self.rounds = 0
         self.accuracy: float | None = None  # after this round, if evaluated

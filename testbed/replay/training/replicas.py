@@ -16,5 +16,5 @@ def divergence(replicas: Sequence[Array], reference: Array) -> float:
 
 
 def _norm(numbers: Array) -> float:
-    """Not `np.linalg.norm`, which goes by BLAS: with that, times of later rounds moved by a nanosecond under virtual time."""
+    """Not `np.linalg.norm`, which uses BLAS: with that, times of later rounds moved by a nanosecond under virtual time."""
     return float(np.sqrt(np.square(numbers, dtype=np.float64).sum()))

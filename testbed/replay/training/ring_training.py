@@ -5,7 +5,7 @@ summed from rank to rank. A part that a hop loses is lost for all ranks before i
 that misses a sum makes no step there, nor do the ranks after it. So replicas diverge, as with MLT. Once in ``resync`` rounds, which the
 transport carries completely, the second half has parameters instead, each part from the rank with its sum. Then all ranks go
 on with the same; in the round after it, the momentum, likewise. Neither costs a byte more, since a part of either is as long as one of the
-gradients, and where nothing is lost neither changes anything. Gradients that are dispersed are so all the way round, and there are only sums.
+gradients, and where nothing is lost neither changes anything. Hadamard-transformed gradients stay so all the way round, and there are only sums.
 
 No rank can compute the divergence of replicas alone. Each writes its parameters into shared memory, and the last rank
 of a round compares them.
@@ -42,7 +42,7 @@ class Place:
 
 
 def place(message: Message, rank: int, ranks: int, size: int) -> Place:
-    """Of a message that ``rank`` sends, of a tensor of ``size`` bytes, which all share alike."""
+    """Of a message that ``rank`` sends, of a tensor of ``size`` bytes, which all share equally."""
     pieces = slices(size // ranks)
     step, piece = divmod(message.part, len(pieces))
     gathers = step >= ranks - 1

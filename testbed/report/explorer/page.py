@@ -103,7 +103,7 @@ def write(
 ) -> tuple[int, list[str]]:
     """Write the page; its size in bytes, and a paragraph for each run with invalid tables.
 
-    Bins become longer, for all runs alike, until the page is no larger than ``most_bytes``. Raises `RequestError` if it is
+    Bins become longer, equally for all runs, until the page is no larger than ``most_bytes``. Raises `RequestError` if it is
     larger even with `FEWEST_BINS` a run. ``advance`` is called after each run.
     """
     bins = _fitting(found, most_bytes)

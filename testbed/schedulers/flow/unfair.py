@@ -4,7 +4,7 @@ S. Rajasekaran, M. Ghobadi, G. Kumar, A. Akella. Congestion Control in Machine L
 2022, DOI 10.1145/3563766.3564115: for jobs that fit together, unfairness lets all of them end sooner.
 
 Simplified: the paper makes DCQCN unfair by different timers per job (recalled, not confirmed); here the weight is MLTCP's F
-held constant (slope 0) in the same kernel code, in force from the first byte. With F constant a flow's share is
+held constant (slope 0) in the same kernel code, active from the first byte. With F constant a flow's share is
 between √F (independent losses) and F (losses that hit all flows) of the others': 2/0.5 stands for 2:1 to 4:1.
 """
 

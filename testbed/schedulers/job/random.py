@@ -1,4 +1,4 @@
-"""Random: GPUs drawn from the seed, free ones, whichever server they are in. θ = T: no search."""
+"""Random: free GPUs of any server, sampled by the seed. θ = T: no search."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Core:
     shared_lt: bool = False  # LT counts from the first packet of the round, not from the message's own
     rtts: float = FIRST_RTTS  # of RTprop, in the first LT
     congestion: native.Congestion | None = None  # how fast to send; None: by BBR, as LTP does
-    # Slope and offset of how strongly it probes, or its rate grows by a rule; None: alike all the time.
+    # Slope and offset of how strongly it probes, or its rate grows by a rule; None: constant.
     f: tuple[float, float] | None = None
     control: int = 0  # class selector of what is no data
     marked: bool = False  # packets of a message that may not be dropped are sent as markable (ECT, RFC 3168)

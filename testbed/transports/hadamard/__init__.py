@@ -1,8 +1,8 @@
 """Dispersal of losses by a randomised Hadamard transform: what a packet held is missing a little everywhere (OptiReduce, NSDI 2025).
 
-Signs drawn at random and a fast Walsh-Hadamard transform are a rotation: a sender transforms its gradient, the mean is transformed back,
+Random signs and a fast Walsh-Hadamard transform are a rotation: a sender transforms its gradient, the mean is transformed back,
 and without loss nothing changes. A gradient's length stays: where it is no power of two, a first transform covers its head and a second
-one its tail, each the largest power of two that fits, and they overlap; so numbers are put into an order drawn at random before.
+one its tail, each the largest power of two that fits, and they overlap; so numbers are put into a random order before.
 """
 
 from __future__ import annotations
