@@ -74,7 +74,7 @@ def _to_vagrant() -> Route:
     if done.returncode:
         words = (done.stderr.strip() or done.stdout.strip()).splitlines()
         raise MachineError(
-            f"--on vagrant: no virtual machine of {ROOT} is running; `vagrant up` starts one"
+            f"--on vagrant: no virtual machine of {ROOT} is running. Start one: `vagrant up`"
             + (f" (vagrant says: {words[0]})" if words else "")
             + "."
         )

@@ -170,9 +170,7 @@ def _check_struct_ops(cc: CongestionControl, release: str) -> None:
     if version >= _LINUX_STRUCT_OPS_LINKS and Path("/sys/kernel/btf/vmlinux").exists():
         return
     lacks = (
-        f"this is {release}"
-        if version < _LINUX_STRUCT_OPS_LINKS
-        else f"{release} tells no types of its own (CONFIG_DEBUG_INFO_BTF)"
+        f"this is {release}" if version < _LINUX_STRUCT_OPS_LINKS else f"{release} has no BTF (CONFIG_DEBUG_INFO_BTF)"
     )
     module = f", or its module (docs/reference/congestion-controls.md), loaded by `modprobe tcp_{cc.name}`"
     raise MachineError(

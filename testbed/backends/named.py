@@ -44,7 +44,7 @@ def namespaces(descriptors: Mapping[str, int], folder: Path = FOLDER) -> Iterato
                 (folder / name).symlink_to(f"{owner}{fd}")
             except FileExistsError as error:
                 raise MachineError(
-                    f"{folder / name}: there is a network namespace of that name, and the shell would name its host so. "
+                    f"{folder / name}: a network namespace of this name exists, and the shell needs the name for its host. "
                     f"Close the other shell, or remove the name (`ip netns delete {name}`)."
                 ) from error
         yield

@@ -31,7 +31,7 @@ class Patience:
     """What a run is given; in s."""
 
     idle_s: float = IDLE_S  # of its own clock, without progress
-    wall_s: float | None = None  # of wall time, whatever happens (--wall-limit)
+    wall_s: float | None = None  # maximum wall time (--wall-limit)
     tick_s: float = SHARES_EVERY_NS / 1e9  # of its own clock, the interval of its reports of acknowledged bytes
     still_s: float = 60.0  # of wall time in which virtual time stands still, though the run has a core to itself
     set_up_s: float = 60.0  # the same before the first iteration begins
@@ -169,7 +169,7 @@ class Watch:
         if self.patience.wall_s is not None and now - self.begun > self.patience.wall_s:
             raise TestbedError(
                 f"the wall limit of {self.patience.wall_s:g} s (--wall-limit) ended the run ({self.last}). Raise it, or leave it out: "
-                "without it a run goes on as long as anything moves."
+                "without it, a run continues as long as bytes are acknowledged or iterations end."
             )
         if int(self.still_s) > int(self.still_s - passed) and self._spins():  # asked once a second
             self._stood_still()
@@ -196,18 +196,18 @@ class Watch:
         return self.patience.still_s if self.running else self.patience.set_up_s
 
     def _stood_still(self) -> None:
-        who = f", though {', '.join(sorted(self.computing))} had announced computing" if self.computing else ""
+        who = f"; {', '.join(sorted(self.computing))} had announced a computation" if self.computing else ""
         raise StoodStillError(
-            f"virtual time stood still for {self._still_limit_s():g} s of wall time, which ended the run ({self.last}){who}. Under "
-            "virtual time the clock stands still while anything computes: a process in there spins and stops it for ever. Look for an "
-            "endless loop in what is yours (a topology, a congestion control); who computes for real has to announce it "
+            f"Run stopped: the virtual clock did not advance for {self._still_limit_s():g} s of wall time ({self.last}){who}. "
+            "A process of the run computes without an end. Check custom topologies and congestion controls for endless loops. "
+            "A process that computes for real must announce it "
             "(docs/explanation/virtual-time.md)."
         )
 
     def _one_stands_still(self, job: int) -> None:
         raise TestbedError(
-            f"for {self.patience.idle_s:g} s of {self._clock} job {job} has got no byte through and ended no iteration, while others went on, "
-            f"which ended the run ({self.last}). Is it kept from its links for good (bands, a scheduler, [[event]])?"
+            f"Run stopped: job {job} delivered no byte and ended no iteration for {self.patience.idle_s:g} s of {self._clock}, while other jobs continued "
+            f"({self.last}). Check whether priority queues, a scheduler, or an [[event]] blocks its links."
         )
 
     @property

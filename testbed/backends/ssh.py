@@ -170,7 +170,7 @@ class _Session:
             raise MachineError(f"no command can be run there: {error or type(error).__name__}.") from error
         if not words or not words[-1].isdecimal():
             raise MachineError(
-                f"{self.way.user} has no shell there: `id -u` was answered by {quoted(' '.join(words), 200)}."
+                f"{self.way.user} has no usable shell there: `id -u` printed {quoted(' '.join(words), 200)}."
             )
         return str(words[-1])
 
@@ -205,7 +205,9 @@ class _Session:
                     raise TimeoutError
                 data: bytes = channel.recv(1 << 20)
             except TimeoutError as error:
-                raise TestbedError(f"no answer came back for {silence_s:.0f} s, and it was ended.") from error
+                raise TestbedError(
+                    f"the other machine did not answer for {silence_s:.0f} s, so the run was stopped. Check its load and the connection."
+                ) from error
             return data
 
         def hand_on(event: Event) -> None:
@@ -235,8 +237,8 @@ class _Session:
         self.channel.status_event.wait(FAREWELL_S)
         if not self.transport.is_active() or not self.channel.exit_status_ready():
             return LostError(
-                "the connection was lost. Nothing half-done was kept here; over there everything ends by itself, "
-                f"within {SILENCE_S:.0f} s at the latest."
+                "the connection was lost. No incomplete result was kept here. The processes there end by themselves "
+                f"within {SILENCE_S:.0f} s."
             )
         words = self.channel.recv_stderr(1 << 16).decode(errors="replace").strip()
         if starting:
@@ -246,7 +248,9 @@ class _Session:
                 + (f". {hint}" if hint else "")
             )
         tail = "\n".join(words.splitlines()[-8:])
-        return TestbedError("what ran there was killed or crashed (out of memory?)" + (f":\n{tail}" if tail else "."))
+        return TestbedError(
+            "the run there was killed or crashed. Check the memory of that machine" + (f":\n{tail}" if tail else ".")
+        )
 
     def close(self) -> None:
         """Hang up: end of file is the other side's sign to end, which is waited for, briefly."""
@@ -264,7 +268,9 @@ def _identity(told: bytes) -> _Told:
     try:
         return msgspec.json.decode(told, type=_Told)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise MachineError(f"what answers there is no testbed: {error}.") from error
+        raise MachineError(
+            f"the program that answers there is not the testbed: {error}. Check the login scripts of that account for output."
+        ) from error
 
 
 class _Told(msgspec.Struct):

@@ -49,13 +49,13 @@ def listen(
         if isinstance(event, Results):
             if not 0 <= event.size <= most_bytes:
                 raise TestbedError(
-                    f"the run has {event.size / 1e9:.1f} GB to hand over, and at most {most_bytes / 1e9:.1f} GB are taken; "
-                    "with a longer --sample-interval it becomes less."
+                    f"the run has {event.size / 1e9:.1f} GB of results, but the limit is {most_bytes / 1e9:.1f} GB. "
+                    "Use a longer --sample-interval."
                 )
             on_event(event)
             archive = stream.exactly(event.size)
             if hashlib.sha256(archive).hexdigest() != event.sha256:
-                raise TestbedError("the results arrived damaged; is the disk full?")
+                raise TestbedError("the results arrived damaged. Check that the disk is not full, and run it again.")
             return archive
         on_event(event)
     return None
@@ -73,7 +73,9 @@ class _Stream:
             if not data:
                 return b""
             if looked + len(data) > MOST_LINE_BYTES and b"\n" not in data:
-                raise TestbedError(f"the run said a line of more than {MOST_LINE_BYTES >> 20} MB; nothing does that.")
+                raise TestbedError(
+                    f"the run printed a line of more than {MOST_LINE_BYTES >> 20} MB, which is not an event. Check custom programs of the run for such output."
+                )
             self.buffer += data
         line = bytes(self.buffer[: end + 1])
         del self.buffer[: end + 1]
@@ -83,6 +85,6 @@ class _Stream:
         while len(self.buffer) < size:
             data = self.more()
             if not data:
-                raise TestbedError("the run ended while it handed over its results")
+                raise TestbedError("the run ended while it transferred its results. Run it again.")
             self.buffer += data
         return bytes(self.buffer[:size])

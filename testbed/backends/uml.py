@@ -58,7 +58,7 @@ SEGFAULTED = "exitcode=0x0000000b"  # as its first process ends
 MEMORY_MB, MEMORY_PER_PROCESS_MB = 512, 24
 CAPTURES = "captures"  # folder of captures; separate from the archive, because the console would transfer it slowly
 FULL = 0.95  # memory use above which a run without progress may lack memory
-LESS_MEMORY = "Fewer workers and messages need less memory, and so do rows of rounds in place of each message (--message-log per-round)."
+LESS_MEMORY = "Use fewer workers, or log one row per round instead of one per message (--message-log per-round)."
 SECCOMP = (6, 16)  # first version with seccomp for process switches, which is faster than ptrace
 TOOLS = ("setpriv", "prlimit", "taskset", "mount")  # of util-linux
 
@@ -98,19 +98,19 @@ def lacks(plan: Plan) -> Lack | None:
     for job in plan.jobs:
         if job.program is not None:
             return Lack(
-                f"job {job.job} ({job.trace}) is a real program, and under virtual time computing takes no time",
+                f"job {job.job} ({job.trace}) is a real program, but computation takes no virtual time",
                 "use --on host, or record it (`mltcp record`) and replay its trace here",
             )
     for one in plan.background:
         if one.kind == "iperf3":
             return Lack(
-                "iperf3 computes while it waits, and virtual time stands still meanwhile",
+                "iperf3 computes while it waits, which stops the virtual clock",
                 "use --background long, which sends for as long as the run lasts, or --on host",
             )
     for cc in plan.registered:
         if cc.source is not None and catalogue.module(cc) is None:
             return Lack(
-                f"{cc.source} is an eBPF program, and the user-mode Linux kernel takes modules",
+                f"{cc.source} is an eBPF program, but user-mode Linux takes only modules",
                 "use --on host, or write it as a module (tcp_NAME.c)",
             )
         if cc.source is None and cc.name not in (*catalogue.built_in(), *catalogue.names()):
@@ -227,8 +227,8 @@ class Uml:
                 if _memory_used(process.pid) < FULL * (memory_mb << 20):
                     raise
                 raise TestbedError(
-                    f"{error} It has also used all of the memory that it was given ({memory_mb} MB): a run that lacks memory stands still, "
-                    f"too. {LESS_MEMORY}"
+                    f"{error} The guest has also used all of its memory ({memory_mb} MB), and a guest without free memory does not "
+                    f"continue. {LESS_MEMORY}"
                 ) from error
             finally:
                 with contextlib.suppress(ProcessLookupError):
@@ -316,8 +316,8 @@ def _memory_folder(needed_mb: int) -> str:
             if room > wanted and not status.f_flag & os.ST_NOEXEC:
                 return folder
     raise MachineError(
-        f"user-mode Linux keeps its memory, {needed_mb} MB, in a file that it runs programs from. Of {', '.join(MEMORY_FOLDERS)}, "
-        "each has less room, or is mounted noexec. Make room in one of them, or use --on flow."
+        f"user-mode Linux needs a file of {needed_mb} MB for its memory. {', '.join(MEMORY_FOLDERS)}: "
+        "each has too little free space, or is mounted noexec. Free space in one of them, or use --on flow."
     )
 
 
@@ -433,12 +433,12 @@ def _check_kernel_message(words: bytes) -> None:
     """The kernel's messages: a run that has lost a process to the kernel ends at once."""
     if words.startswith(b"Out of memory"):
         raise TestbedError(
-            f"the user-mode Linux kernel ran out of the memory that it was given, and killed a process of the run. {LESS_MEMORY}"
+            f"Run stopped: the guest kernel ran out of memory and killed a process of the run. {LESS_MEMORY}"
         )
 
 
 def _memory_used(pid: int) -> int:
-    """Bytes of its memory that the user-mode Linux ``pid`` has touched: those of the largest file that it has deleted and holds open."""
+    """Bytes of memory that the user-mode Linux ``pid`` has used: those of the largest file that it has deleted and holds open."""
     used = [0]
     for file in Path(f"/proc/{pid}/fd").glob("*"):
         with contextlib.suppress(OSError):
@@ -465,7 +465,7 @@ def _why_it_ended(process: subprocess.Popen[bytes], folder: Path) -> TestbedErro
     words = [line for line in words if not line.startswith("{")]
     if panics := [line for line in words if "Kernel panic" in line]:
         hint = (
-            " (signal 11: a process in there may have had more pieces of memory than this machine allows one, vm.max_map_count)"
+            " (signal 11: a process of the guest may have exceeded this machine's vm.max_map_count)"
             if SEGFAULTED in panics[0]
             else ""
         )

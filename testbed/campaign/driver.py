@@ -138,7 +138,9 @@ class _Queue:
     failed: set[Path] = field(default_factory=set)
     # The unshaped path is measured once per experiment and kept with every run of it.
     capacity_bps: dict[Path, float | None] = field(default_factory=dict)
-    lost: TestbedError = field(default_factory=lambda: TestbedError("no machine is left"))
+    lost: TestbedError = field(
+        default_factory=lambda: TestbedError("no machine is left to run it on: every machine was lost or refused")
+    )
 
     def outcomes(self) -> Iterator[tuple[Wanted, Outcome]]:
         """Every run with what came of it, stored."""
@@ -180,7 +182,7 @@ class _Queue:
         """Start ``run``; yields its outcome if that is known without running it."""
         try:
             if self.failed & run.needs:
-                raise TestbedError("needs runs of its jobs alone, and they failed")
+                raise TestbedError("it needs isolated runs of its jobs, and those failed. Run the command again.")
             run = run.scheduled()
         except TestbedError as error:
             yield self._ended(run, backend, Failed(error))

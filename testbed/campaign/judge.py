@@ -26,7 +26,7 @@ def again(folder: Path) -> Iterator[tuple[Path, str, str]]:
         raise LoadError(f"{shown(folder, 200)} cannot be read: {error.strerror}") from error
     if not manifests:
         raise LoadError(
-            f"{shown(folder, 200)} holds no run; name a run directory, or a folder with some, such as results"
+            f"{shown(folder, 200)} holds no run. Name a run directory, or a folder with run directories, such as results."
         )
     for manifest in manifests:
         run = load_run(manifest.parent)
@@ -47,8 +47,8 @@ def again(folder: Path) -> Iterator[tuple[Path, str, str]]:
             )
         except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
             raise LoadError(
-                f"{manifest.parent} cannot be judged: something in its manifest or verdict is missing or is not what it should be "
-                f"({type(error).__name__}: {error}); run it again"
+                f"{manifest.parent} cannot be judged: its manifest or verdict is incomplete or has a wrong value "
+                f"({type(error).__name__}: {error}). Run it again."
             ) from error
         if verdict != run.verdict:
             rundir.write_text(run.path / "verdict.json", documents.encode(verdict).decode(), folder)

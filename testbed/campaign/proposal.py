@@ -130,7 +130,7 @@ def fitting(
     """
     plan = _contended(file, given)
     if reach.failed:
-        raise MachineError(f"{backend.name}: the run that measures what it carries failed: {reach.failed}")
+        raise MachineError(f"{backend.name}: the run that measures the capacity of this machine failed: {reach.failed}")
     carried_bps = reach.bps[plan.link.mtu]
     if carried_bps >= HEADROOM * plan.needed_bps:
         return []
@@ -143,7 +143,7 @@ def fitting(
     for proposed in dict.fromkeys(rate for rate in rates if rate.rate_bps >= lowest_bps):
         sized = fewer_bytes([file], proposed.rate_bps / plan.link.rate_bps)
         if sized is None:
-            raise RequestError(f"{file}: no flag lowers the bytes of its jobs, so that no lower rate fits it.")
+            raise RequestError(f"{file}: no flag lowers the bytes of its jobs, so no lower rate fits. Use --on uml.")
         words = [*proposed.flags, *sized]
         fields = {
             flag.removeprefix("--").replace("-", "_"): value
@@ -159,7 +159,7 @@ def fitting(
             disturbed = DISTURBED in broken
             if not disturbed:
                 break
-    why = "something else keeps its machine busy (I21)" if disturbed else "it carries too little"
+    why = "other programs keep the machine busy (I21)" if disturbed else "the machine forwards too little"
     raise MachineError(
         f"{backend.name}: {file} is not valid there at any rate down to {Rate(int(lowest_bps))}: {why}. Try again when it is "
         "idle, or use --on uml."

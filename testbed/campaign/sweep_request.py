@@ -45,9 +45,9 @@ def check_privileges(files: Sequence[str], given: dict[str, Any]) -> None:
     real = [file for file, found in choices.items() if backend_names.in_real_time(found.backend)]
     if real and len(real) < len(choices):
         raise RequestError(
-            "under `sudo`, runs in user-mode Linux give up root, and others of this sweep keep it: "
+            "under `sudo`, runs in user-mode Linux drop root, but these files of the sweep need it: "
             + ", ".join(real)
-            + ". Sweep them apart, or name one backend with --on."
+            + ". Run them in a sweep of their own, or name one backend with --on."
         )
 
 
@@ -75,10 +75,10 @@ def resolve_backends(
 def check_parallel(parallel: int, machines: Mapping[str, object]) -> None:
     """Raises `RequestError` unless so many runs at a time can be had on the backends ``machines``."""
     if parallel < 1:
-        raise RequestError(f"-j {parallel}: at least one run at a time")
+        raise RequestError(f"-j {parallel}: not a number of concurrent runs. Give 1 or more.")
     if parallel > 1 and any(map(backend_names.in_real_time, machines)):
         raise RequestError(
-            f"-j {parallel}: against a real clock runs on one machine would disturb each other; use --on uml, or -j 1, "
+            f"-j {parallel}: on a real clock, concurrent runs on one machine disturb each other. Use --on uml, or -j 1, "
             "or several other machines (--on ssh:a --on ssh:b)."
         )
 

@@ -56,25 +56,29 @@ def read(folder: Path, *, trusted: bool) -> tuple[Manifest, dict[str, bytes]]:
         whole = load.are_whole(folder, manifest)
     except (LoadError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise RequestError(
-            f"{folder} is not a run directory that can be repeated ({type(error).__name__}: {error}); "
-            "give one such as results/NAME/mltcp_reno/1."
+            f"{folder} is not a run directory that can be repeated ({type(error).__name__}: {error}). "
+            "Name one, such as results/NAME/mltcp_reno/1."
         ) from error
     if manifest.clock == "real":
         raise RequestError(
-            f"{folder} ran on `{manifest.backend}`, against a real clock: it never repeats to the byte. Use --on uml."
+            f"{folder} ran on `{manifest.backend}`, on a real clock, so it cannot repeat byte for byte. Verify a run of --on uml."
         )
     plan = manifest.plan
     stored.check(plan, folder / "manifest.json")
     stored.check_trusted(plan, folder, trusted=trusted)
     if plan.topology.endswith(".py") and not Path(plan.topology).is_file():
-        raise RequestError(f"{folder}: its topology {plan.topology} is not there any more.")
+        raise RequestError(f"{folder}: the file of its topology, {plan.topology}, is missing. Restore it.")
     for cc in plan.ccs:
         if cc.source is not None and not Path(cc.source).is_file():
-            raise RequestError(f"{folder}: its congestion control {cc.source} is not there any more.")
+            raise RequestError(f"{folder}: the file of its congestion control, {cc.source}, is missing. Restore it.")
     if topology_sha256(plan) != manifest.topology_sha256:
-        raise RequestError(f"{folder}: its topology {plan.topology} is not what it was.")
+        raise RequestError(
+            f"{folder}: its topology {plan.topology} has changed since the run. Restore it, or make a new run."
+        )
     if congestion_control_sha256(plan) != manifest.congestion_control_sha256:
-        raise RequestError(f"{folder}: its system {plan.system.label} is not what it was.")
+        raise RequestError(
+            f"{folder}: the program of its system {plan.system.label} has changed since the run. Restore it, or make a new run."
+        )
     if not whole:
         raise RequestError(
             f"{folder}: its tables differ from its manifest (SHA-256), so they were changed after the run. Run it again."

@@ -110,7 +110,7 @@ def _load(console: Console, cc: CongestionControl, cgroup: Path | None) -> None:
     _need_root()
     source = catalogue.program(cc)
     if source is None or (cc.name not in catalogue.names() and cc.source is None and features.kernel_has(cc.name)):
-        raise RequestError(f"{cc.name} is the kernel's own: there is nothing to load.")
+        raise RequestError(f"{cc.name} is part of the kernel. There is nothing to load.")
     folder = _cgroup(cgroup) if cgroup is not None else None
     if not os.path.ismount(PINS.parent):
         subprocess.run(["mount", "-t", "bpf", "bpf", str(PINS.parent)], check=True, capture_output=True)
@@ -191,7 +191,9 @@ def _await_gone(name: str) -> None:
     deadline = time.monotonic() + GONE_S
     while name in bpf.available():
         if time.monotonic() > deadline:
-            raise MachineError(f"{name}: nothing holds it any more, but the kernel still lists it after {GONE_S} s.")
+            raise MachineError(
+                f"{name}: it is unloaded, but the kernel still lists it after {GONE_S} s. Check for sockets that use it: `ss -ti`."
+            )
         time.sleep(0.01)
 
 

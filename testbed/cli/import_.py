@@ -198,18 +198,18 @@ def _metavar(option: str) -> str:
 def _check_output(path: Path, force: bool) -> None:
     """Before minutes of reading rather than after."""
     if path.suffix != ".json":
-        raise TraceError(f"the trace is to be written to {path}: give it a name that ends in .json")
+        raise TraceError(f"--out: {path} must end in .json.")
     if not path.parent.is_dir():
-        raise TraceError(f"there is no folder {path.parent} to write {path.name} to")
+        raise TraceError(f"--out: there is no folder {path.parent}. Make it first.")
     if path.exists() and not force:
-        raise TraceError(f"{path} is there already; --force overwrites it")
+        raise TraceError(f"--out: {path} exists already. Name another file, or add --force to overwrite it.")
 
 
 def _number(text: str | None, option: str, of: str) -> int | None:
     if text is None:
         return None
     if not text.isdecimal() or not 1 <= len(text) <= 6 or int(text) < 1:
-        raise TraceError(f"{option} {text[:20]!r}: a number of {of}, 1 to 999999")
+        raise TraceError(f"{option} {text[:20]!r} is not a number of {of} from 1 to 999999.")
     return int(text)
 
 
@@ -227,7 +227,7 @@ def _only(text: str | None) -> frozenset[Kind] | None:
         return None
     unknown = [kind for kind in text.split(",") if kind not in _KINDS]
     if unknown:
-        raise TraceError(f"--only: {quoted(unknown[0])} is none of {', '.join(_KINDS)}")
+        raise TraceError(f"--only: there is no kind {quoted(unknown[0])}. Give some of {', '.join(_KINDS)}.")
     return frozenset(_KINDS[kind] for kind in text.split(","))
 
 

@@ -24,6 +24,7 @@ from testbed.core.text import count, decimal, plain
 from testbed.core.units import Duration, rate_text, size_text
 
 LABEL = 18  # columns of a label
+YES_OR_NO = ": 1, else 0"  # ends the name of an invariant that holds or not
 INDENT = "  "
 Line = tuple[str, str]  # a label, and its text
 
@@ -255,7 +256,13 @@ def _doubts(folder: Path, todo: Sequence[Plan]) -> list[Line]:
     for plan in todo:
         for row in load_run(folder / plan.folder).verdict.invariants:
             if row.status in ("suspect", "invalid"):
-                text = f"{plan.system.label}{'' if plan.alone is None else f' job {plan.alone} in isolation'} {'–' if row.value is None else decimal(row.value)}"
-                limits = "".join(f", {word} {decimal(value, 6)}" for word, value in (row.limit or {}).items())
-                found.setdefault((row.status, f"{row.label}, {row.name}{limits}"), []).append(text)
+                text = f"{plan.system.label}{'' if plan.alone is None else f' job {plan.alone} in isolation'}"
+                if row.name.endswith(YES_OR_NO):
+                    what = f"{row.label}, not met: {row.note or row.name.removesuffix(YES_OR_NO)}"
+                else:
+                    what = f"{row.label}, {row.name}" + "".join(
+                        f", {word} {decimal(value, 6)}" for word, value in (row.limit or {}).items()
+                    )
+                    text += f" {'–' if row.value is None else decimal(row.value)}"
+                found.setdefault((row.status, what), []).append(text)
     return [(status, f"{name}: {', '.join(where)}") for (status, name), where in found.items()]

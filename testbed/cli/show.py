@@ -42,7 +42,7 @@ def run(parsed: argparse.Namespace) -> int:
     with within("--rate"):
         rate = Rate.parse(parsed.rate) if parsed.rate else trace.native_rate or Rate(10**10)
     if rate < 1000:
-        raise traces.TraceError(f"--rate: {rate} is no rate to replay a trace at; the slowest is 1kbit")
+        raise traces.TraceError(f"--rate: {rate} is too low to replay a trace. Give 1kbit or more.")
     if parsed.workers is not None and not 2 <= parsed.workers <= 64:
         raise traces.TraceError(f"--workers: {shown(parsed.workers)} is not between 2 and 64")
     out = parsed.out or Path(f"{file_name(trace.name)}.png")
@@ -54,7 +54,7 @@ def run(parsed: argparse.Namespace) -> int:
     if not trace.alike:
         if parsed.workers not in (None, trace.ranks):
             raise traces.TraceError(
-                f"--workers: {shown(parsed.workers)}, and {shown(trace.name)} has {trace.ranks} ranks. Leave it out"
+                f"--workers: {shown(parsed.workers)} does not fit {shown(trace.name)}, which has {trace.ranks} ranks. Leave it out."
             )
         view = View(trace, rate)
         head = describe_source(trace)

@@ -123,7 +123,7 @@ def read(part: Part, preset: str = "paper") -> CongestionControl:
     if family is None:
         hint = did_you_mean(
             name, families(), f"The testbed brings {', '.join(names())}; of the "
-            f"kernel's own it knows {', '.join(sorted(families().keys() - set(names())))}; one of your own is named by its "
+            f"kernel's own, those on `uml` are {', '.join(sorted(families().keys() - set(names())))}. Name a custom one by its "
             "file: ./mine.bpf.c (host) or ./tcp_mine.c (uml). Schedulers, such as cassini, are in docs/reference/schedulers.md.",
         )  # fmt: skip
         raise RequestError(f"there is no congestion control {quoted(name)}. {hint}")
@@ -165,11 +165,13 @@ def _own(part: Part) -> CongestionControl:
     name = own_name(file)
     if name is None:
         raise RequestError(
-            f"{quoted(path)} cannot be a congestion control: its file is named NAME.bpf.c (eBPF, for --on host) or tcp_NAME.c "
-            "(a module, for --on uml), NAME of at most 15 letters, digits and underscores."
+            f"{quoted(path)} is not the file name of a congestion control. Name it NAME.bpf.c (eBPF, for --on host) or tcp_NAME.c "
+            "(a module, for --on uml), where NAME has at most 15 letters, digits and underscores."
         )
     if not is_file(file):
-        raise RequestError(f"there is no file {quoted(path)}; a congestion control of your own is named by its path.")
+        raise RequestError(
+            f"there is no file {quoted(path)}; name a custom congestion control by its path, such as ./tcp_mine.c."
+        )
     known = {key: one for one in parameters().values() for key in one.declared.names}
     taken = dict.fromkeys(known[key].declared if key in known else Declared(key, "", _whole) for key, _ in part.options)
     values = options.read(tuple(taken), part)
@@ -182,7 +184,7 @@ def _whole(text: str) -> int:
     try:
         return WHOLE(text)
     except ValueError as error:
-        raise ValueError(f"{error}. A parameter of your own is a whole number") from error
+        raise ValueError(f"{error}. A custom parameter is a whole number") from error
 
 
 def _says(file: Path) -> tuple[str | None, Traits]:
@@ -194,7 +196,7 @@ def _says(file: Path) -> tuple[str | None, Traits]:
     known = [name for name in Traits.__struct_fields__ if name != "state"]
     if stray := [word for word, value in words.items() if word not in known or value]:
         raise RequestError(
-            f"{file}: testbed: {quoted(stray[0])} is no trait; there are {', '.join(known)}, base=NAME and state=MAP."
+            f"{file}: testbed: {quoted(stray[0])} is no trait. Write some of {', '.join(known)}, base=NAME and state=MAP."
         )
     return base, Traits(**dict.fromkeys(words, True), state=state)
 

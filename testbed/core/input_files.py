@@ -42,7 +42,7 @@ def opened(path: Path | str) -> BufferedReader:
     what = (
         "a folder, not a file"
         if stat.S_ISDIR(mode)
-        else "no regular file (a device, a pipe); copy what it gives to one"
+        else "not a regular file but a device or a pipe. Copy its content to a file"
     )
     raise FileError(f"{name} cannot be read: it is {what}")
 
@@ -59,7 +59,7 @@ def read_bytes(path: Path | str, most_bytes: int) -> bytes:
             raise FileError(f"{shown(path, 200)} cannot be read: {error.strerror}") from error
     if len(content) > most_bytes:
         raise FileError(
-            f"{shown(path, 200)} is larger than {most_bytes / MEGABYTE:g} MB, more than any file of its kind holds"
+            f"{shown(path, 200)} is larger than {most_bytes / MEGABYTE:g} MB, the limit for files of its kind. Name another file"
         )
     return content
 
@@ -69,7 +69,7 @@ def read_text(path: Path | str, most_bytes: int) -> str:
     try:
         return read_bytes(path, most_bytes).decode()
     except UnicodeDecodeError as error:
-        raise FileError(f"{shown(path, 200)} is no text (UTF-8): byte {error.start}: {error.reason}") from error
+        raise FileError(f"{shown(path, 200)} is not UTF-8 text: byte {error.start}: {error.reason}") from error
 
 
 def is_file(path: Path | str) -> bool:

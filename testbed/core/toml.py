@@ -19,7 +19,7 @@ def loads(text: str) -> dict[str, Any]:
     """The content of ``text``; raises `TomlError`."""
     for number, line in enumerate(text.splitlines(), 1):
         if line.count(".") > MOST_DOTS:
-            raise TomlError(f"line {number} has {line.count('.')} dots, and no key has more than {MOST_DOTS}")
+            raise TomlError(f"line {number} has {line.count('.')} dots, but the limit is {MOST_DOTS}")
     try:
         return tomllib.loads(text)
     except RecursionError as error:

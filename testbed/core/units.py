@@ -63,7 +63,7 @@ class Quantity(int):
         if number < 0:
             raise UnitError(f"the {cls.noun} {quoted(text)} is negative")
         if not number.is_finite() or number > Decimal(cls.limit) / scale:  # a product could be beyond Decimal
-            raise UnitError(f"the {cls.noun} {quoted(text)} is beyond anything this can emulate")
+            raise UnitError(f"the {cls.noun} {quoted(text)} is too large to emulate")
         return cls(int((number * scale).to_integral_value()))
 
     @property

@@ -371,8 +371,8 @@ class Network(Mininet):  # type: ignore[misc]
             return
         if self.modules is None:
             raise MachineError(
-                f"{name} is a module of this machine's kernel, which programs may use only where root has said so: "
-                f"add it to {ALLOWED}, or unload the module (a run then uses eBPF)."
+                f"{name} is a module of this machine's kernel, and programs need root's permission to use it. "
+                f"Add it to {ALLOWED}, or unload the module (a run then uses eBPF)."
             )
         ALLOWED.write_text(f"{ALLOWED.read_text().strip()} {name}")
 
@@ -448,8 +448,8 @@ def _routed(network: Network, node: str, wanted: dict[str, tuple[str, ...]]) -> 
     """Raises `TestbedError` if the kernel has other routes than those it was just given."""
     if wrong := list(unlike(wanted, network.addressing(node).routes)):
         raise TestbedError(
-            f"{node}: after a link failed or came back, its routes are not those asked for ({wrong[0]}); "
-            "a result under other settings than those asked for would be wrong, so the run stops here."
+            f"{node}: after a link failed or came back, its routes are not those requested ({wrong[0]}). "
+            "The results would be wrong, so the run was stopped."
         )
 
 

@@ -1,9 +1,9 @@
 """Which links a flow takes where several paths are equally short (ECMP), as reported by the kernel.
 
 Every router hashes addresses, protocol and ports (``fib_multipath_hash_policy=3``), as switches do. Policy 1 is documented
-alike, but uses the hash that the packet's socket drew at random (``l4_hash``, `fib_multipath_hash` in net/ipv4/route.c).
+equally, but uses the hash that the packet's socket drew at random (``l4_hash``, `fib_multipath_hash` in net/ipv4/route.c).
 TCP draws another hash at every timeout. Each router has a separate seed, derived from the run's seed. With equal seeds,
-consecutive routers choose alike, and some paths stay unused. Ports are fixed (`testbed.replay.worker`). A seed therefore
+consecutive routers make the same choice, and some paths stay unused. Ports are fixed (`testbed.replay.worker`). A seed therefore
 gives the same paths to every congestion control, and to a job in isolation.
 """
 
@@ -43,7 +43,7 @@ def taken(network: Network, flow: Connection, protocol: int = socket.IPPROTO_TCP
     links: list[str] = []
     while here is not target:
         if len(links) == MOST_HOPS:
-            raise TestbedError(f"the way from {flow.saddr} to {flow.daddr} never ends: {' '.join(links[:8])} …")
+            raise TestbedError(f"the route from {flow.saddr} to {flow.daddr} is a loop: {' '.join(links[:8])} …")
         index = _next(here, flow, protocol, arrived)
         out = next(end for end in here.intfList() if end.index == index)
         links.append(link_name(out))

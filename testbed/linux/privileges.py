@@ -96,10 +96,10 @@ def without_root(ask: Callable[[], bytes]) -> bytes:
 
 def _verify(who: Caller) -> None:
     if os.getresuid() != (who.uid,) * 3 or os.getresgid() != (who.gid,) * 3 or set(os.getgroups()) != set(who.groups):
-        raise TestbedError(f"root could not be given up for {who.name}; nothing was run.")
+        raise TestbedError(f"root could not be dropped for {who.name}; nothing was run.")
     with contextlib.suppress(PermissionError):
         os.setresuid(0, 0, 0)
-        raise TestbedError(f"root was given up for {who.name} and could be had back; nothing was run.")
+        raise TestbedError(f"root was dropped for {who.name} but could be regained. Nothing was run.")
 
 
 def _become(who: Caller) -> None:
@@ -113,8 +113,8 @@ def _become(who: Caller) -> None:
             path.open("rb").close()
         except OSError as error:
             raise MachineError(
-                f"under `sudo` what needs no root (a run in user-mode Linux, --dry-run) gives it up and is {who.name}'s, who cannot "
-                f"read the testbed: {path}: {error.strerror}. Move the checkout to where {who.name} can read it; a run with --on host needs root and keeps it."
+                f"under `sudo`, a run in user-mode Linux and --dry-run drop root, but user {who.name} cannot "
+                f"read the testbed: {path}: {error.strerror}. Move the checkout to where {who.name} can read it. (A run with --on host keeps root.)"
             ) from error
 
 

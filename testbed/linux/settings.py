@@ -126,7 +126,7 @@ def path_addresses(node: str, device: str, asked: tuple[str, ...]) -> Setting:
 
 
 def path_routes(node: str, hops: Mapping[str, tuple[str, ...]]) -> Setting:
-    """How a router goes by these: the next hop to each address, or several that it hashes over."""
+    """Routes of a router: the next hop to each address, or several over which it hashes."""
 
     def apply(kernel: Kernel) -> None:
         for address, vias in hops.items():
@@ -264,6 +264,6 @@ def check(setting: Change, found: Any) -> None:
     """Raises `TestbedError` if the kernel holds something else than was asked for."""
     if not matches(setting.asked, found):
         raise TestbedError(
-            f"{setting.where}: {setting.what} was set to {setting.asked!r} but the kernel holds "
-            f"{found!r}; a result under other settings than those asked for would be wrong, so the run stops here."
+            f"{setting.where}: {setting.what} was set to {setting.asked!r}, but the kernel holds "
+            f"{found!r}. The results would be wrong, so the run was stopped. Try --on uml."
         )

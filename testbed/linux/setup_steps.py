@@ -152,7 +152,7 @@ def _check(plan: Plan, features: Features) -> None:
     if features.clock == "real" and (set_ones := [cc.spec for cc in own if cc.constants]):
         raise RequestError(
             f"system: {quoted(set_ones[0])} sets a parameter that all connections of this machine share. Use --on uml, "
-            "where each run has a kernel of its own."
+            "where each run has its own kernel."
         )
     for cc in own:
         if other := next((one for one in own if one.name == cc.name and one.constants != cc.constants), None):
@@ -163,13 +163,13 @@ def _check(plan: Plan, features: Features) -> None:
     for job in plan.jobs:
         if job.program is not None and job.cc.traits.needs_marks:
             raise RequestError(
-                f"job {job.job} ({job.trace}) opens its own sockets, and the kernel lets no namespace have {job.cc.name} as its "
-                "default: it needs marks everywhere. Use reno, cubic, mltcp_reno or mltcp_cubic for real programs."
+                f"job {job.job} ({job.trace}) opens its own sockets, but {job.cc.name} cannot be the default of a network "
+                "namespace. Use reno, cubic, mltcp_reno or mltcp_cubic for real programs."
             )
         if job.program is not None and catalogue.effective(job.cc).get("share"):
             raise RequestError(
-                f"job {job.job} ({job.trace}) opens its own sockets, which have no mark of their job: "
-                f"{quoted(job.cc.spec)} needs one (shared_by=so_mark is for replayed jobs)."
+                f"job {job.job} ({job.trace}) opens its own sockets, which do not carry the mark of their job. "
+                f"{quoted(job.cc.spec)} needs this mark. Leave out shared_by=so_mark for real programs."
             )
     if plan.wires and not features.netem:
         raise MachineError(
@@ -178,10 +178,10 @@ def _check(plan: Plan, features: Features) -> None:
         )
     if any(job.routers_spray for job in plan.jobs):
         if not plan.multipath:
-            raise RequestError("spray=on: there is one path only; use --topo leafspine,2,4,2, say")
+            raise RequestError("spray=on: the topology has only one path. Use for instance --topo leafspine,2,4,2.")
         if any(event.up is not None for event in plan.events):
             raise RequestError(
-                "spray=on: packets would go on over a link that fails; leave out the event, or the spraying"
+                "spray=on: packets would still take a link that fails. Leave out the event, or the spraying."
             )
         if not features.netem:
             raise MachineError(
@@ -194,18 +194,18 @@ def _check(plan: Plan, features: Features) -> None:
         )
     if selective and not features.red:
         raise MachineError(
-            "bands that drop what cannot be marked need --on uml: this machine's kernel has no queueing discipline RED "
-            "(CONFIG_NET_SCH_RED), and the phantom queue that marks instead drops nothing."
+            "priority queues that drop unmarkable packets (drop-non-ect) need --on uml: this machine's kernel has no queueing discipline RED "
+            "(CONFIG_NET_SCH_RED), and its replacement cannot drop."
         )
     if uses_ecn and not features.red and any(link.bands > 1 for link in plan.bottlenecks.values()):
         raise MachineError(
-            "bands of priority that mark (--ecn) need --on uml: this machine's kernel has no RED "
+            "priority queues with ECN marking need --on uml: this machine's kernel has no RED "
             "(CONFIG_NET_SCH_RED). Use --ecn off."
         )
     if uses_ecn and not features.red and (plan.traced or any(event.rate_bps is not None for event in plan.events)):
         raise MachineError(
-            "an event or a rate_trace that changes the rate of a link that marks (--ecn) needs --on uml: this machine's kernel has no "
-            "RED (CONFIG_NET_SCH_RED), and the phantom queue that marks instead keeps its rate."
+            "an event or a rate_trace on a link with ECN needs --on uml: this machine's kernel has no "
+            "RED (CONFIG_NET_SCH_RED), and its replacement cannot change its rate."
         )
     if plan.rto_min_us is not None and not features.rto_min:
         raise MachineError(
@@ -274,7 +274,7 @@ def _aliases(plan: Plan, topo: RoutedTopo, ends: list[Interface]) -> Iterator[Ch
     """Further addresses of hosts, those of a Mininet script, and the routes to them."""
     if plan.paths > 1:
         raise RequestError(
-            "spray=on: hosts of a Mininet script keep the addresses that Mininet gives them, and spraying needs others. "
+            "spray=on needs further addresses of hosts, but hosts of a Mininet script keep their own. "
             "Use a built-in topology."
         )
     for end in ends:
@@ -289,14 +289,14 @@ def _sprayed_by_routers(plan: Plan, topo: Topo, ends: list[Interface], hosts: se
     try:
         found = spraying.turns(topo)
     except ValueError as error:
-        raise RequestError(f"spray=on: {error}; use --topo leafspine,2,4,2, say") from error
+        raise RequestError(f"spray=on: {error}. Use for instance --topo leafspine,2,4,2.") from error
     for router, turns in found.items():
         from_below = [end for end in ends if end.node == router and end.there in turns.below]
         ports = [end for end in from_below if topo.isRouter(end.there) or end.there in hosts]
         for end in ports:
             if (link := f"{end.there}-{end.node}") in plan.wires:
                 raise RequestError(
-                    f"spray=on: what delays or loses packets of {link} takes them first; leave out one of both"
+                    f"spray=on: {link} also has a delay or a loss, and both need the same hook of the kernel. Leave out one of them."
                 )
         yield packet_spraying(router, tuple(end.device for end in ports), turns.bit, turns.ways)
 

@@ -113,8 +113,8 @@ def fit(demands: Sequence[Load], steps: Sequence[int]) -> Fit:
         looked_at += 1
         if looked_at > EXHAUSTED:
             raise RequestError(
-                f"{len(order)} jobs on one link have more rotations than can be looked at exactly "
-                f"({EXHAUSTED} partial ones were, enough for any five jobs); take larger steps, such as cassini:step=10."
+                f"{len(order)} jobs on one link have more rotations than an exact search can evaluate "
+                f"({EXHAUSTED} partial ones were tried). Use larger steps, such as cassini:step=10."
             )
         totals = total + turned[len(chosen)]
         bounds = np.maximum(excess(totals), volume - room).sum(axis=-1)

@@ -59,8 +59,8 @@ class Model:
         whole = math.floor(self.slot_s / tau * (1 + 1e-12)) if tau else 0
         if tau and not whole:
             raise RequestError(
-                f"slot: an iteration of job {request.job} takes {tau:.3g} s on {servers} servers at contention {p}, and a "
-                f"slot of {self.slot_s:g} s has room for none; give longer slots, or none (continuous time)"
+                f"slot: an iteration of job {request.job} takes {tau:.3g} s on {servers} servers at contention {p}, but a "
+                f"slot has only {self.slot_s:g} s. Give longer slots, or leave --slot out (continuous time)."
             )
         return self.slot_s / whole if tau else 0.0
 

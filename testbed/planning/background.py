@@ -53,7 +53,7 @@ def _source(spec: Spec, topo: Topo, bottlenecks: dict[str, Link], text: str, see
     left, right = _sides(topo, bottlenecks)
     senders, receivers = _hosts(asked.sources, topo, left, "sources"), _hosts(asked.targets, topo, right, "targets")
     if stray := set(senders) & set(receivers):
-        raise RequestError(f"{min(stray)} is a source and a target. Give hosts on both sides: sources=l1,targets=r1")
+        raise RequestError(f"{min(stray)} is both a source and a target. Give separate hosts: sources=l1,targets=r1")
     rate_bps = min(link.rate_bps for link in bottlenecks.values()) * payload_share(spec.mtu)
     return Background(
         kind=kind, label=label, sources=senders, targets=receivers, seed=seed, cc=_congestion(asked, spec), start_ns=round(asked.start * 1e9),
@@ -67,7 +67,9 @@ def _congestion(asked: kinds.Source, spec: Spec) -> CongestionControl | None:
         return None
     found = catalogue.parse(name, spec.preset)
     if not catalogue.of_the_kernel(found) or found.constants:
-        raise RequestError(f"congestion: {quoted(name)} is none of the kernel's own, such as cubic or reno")
+        raise RequestError(
+            f"congestion: {quoted(name)} is not a congestion control of the kernel. Give for instance cubic or reno"
+        )
     return found
 
 
@@ -107,7 +109,7 @@ def _pattern(asked: kinds.Source, senders: Sequence[str], rate_bps: float) -> di
 
 def _period(seconds: float) -> float:
     if seconds <= 0:
-        raise RequestError("every: 0 is no period. Write a time with its unit, such as 100ms")
+        raise RequestError("every: 0 is not a period. Write a time with its unit, such as 100ms")
     return seconds * 1e9
 
 

@@ -38,7 +38,7 @@ def captured(spec: Spec, topo: Topo, plan: Plan) -> Capture | None:
         raise RequestError("capture: the flow-level simulator has no packets. Use --on uml.")
     if spec.stop_when_periodic:
         raise RequestError(
-            "capture: with --stop-when-periodic, a run has no packets of the iterations that it fills in. Leave one of the two out."
+            "capture: --stop-when-periodic fills in iterations, which have no packets. Leave out one of the two."
         )
     places = _places(spec, topo)
     first, last = _iterations(spec)

@@ -58,20 +58,20 @@ def give(
 
     if not job.is_named(how):
         raise RequestError(
-            f"scheduler: {how} names a host for each worker, and these jobs ask for GPUs; name a job scheduler that gives them: "
+            f"scheduler: {how} names a host for each worker, but these jobs request GPUs. Name a job scheduler for GPUs: "
             f"{', '.join(job.names())}"
         )
     cluster, hosts = job.make_cluster(topo, shared=True), job.map_hosts(topo, shared=True)
     if large := next((one for one in requests if one.gpus > len(cluster.gpus)), None):
         raise RequestError(
-            f"topo: job {large.job} asks for {large.gpus} GPUs, and there are {len(cluster.gpus)} in all; give the topology more "
+            f"topo: job {large.job} requests {large.gpus} GPUs, but there are only {len(cluster.gpus)} in all. Give the topology more "
             "(`cluster,8,8`, `star,4,8`, docs/reference/topologies.md), or the job fewer"
         )
     module, chosen = job.parse(how)
     assigned = online.schedule(module, requests, cluster, model, chosen, seed=seed)
     if stopped := next((one for one in assigned.jobs if one.stints), None):
         raise RequestError(
-            f"scheduler: {how} stops job {stopped.job} in between, and a run has no way to stop one; it is for computed schedules"
+            f"scheduler: {how} preempts job {stopped.job} and a run cannot preempt jobs. Use it in `mltcp schedule`, or name another scheduler"
         )
     every = Servers(tuple(cluster.gpus))
     found = []

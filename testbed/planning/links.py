@@ -77,7 +77,9 @@ def load_topology(spec: Spec) -> tuple[RoutedTopo, tuple[int, ...]]:
     try:
         args = tuple(int(word) for word in words)
     except ValueError as error:
-        raise RequestError(f"topo: {quoted(spec.topo)}: the arguments of a topology are whole numbers") from error
+        raise RequestError(
+            f"topo: {quoted(spec.topo)}: the arguments of a topology must be whole numbers, as in dumbbell,4."
+        ) from error
     cls = networks.find(name)
     most = limits.limits_for(spec.on)
     try:
@@ -95,8 +97,8 @@ def load_topology(spec: Spec) -> tuple[RoutedTopo, tuple[int, ...]]:
         raise RequestError(f"topo: {quoted(spec.topo)} cannot be made: {type(error).__name__}: {error}") from error
     if not isinstance(topo, RoutedTopo):
         raise RequestError(
-            f"topo: {spec.topo} is no RoutedTopo, and its nodes would have no routes; derive it from "
-            "testbed.networks.routed.RoutedTopo, as examples/two_sites.py does (docs/reference/topologies.md)"
+            f"topo: {spec.topo} does not inherit from RoutedTopo, so its nodes have no routes. Derive it from "
+            "testbed.networks.routed.RoutedTopo, as in examples/two_sites.py (docs/reference/topologies.md)."
         )
     return topo, args
 
@@ -110,12 +112,12 @@ def bottlenecks_and_wires(spec: Spec, topo: Topo) -> tuple[dict[str, Link], dict
     there = {name for a, b in topo.links() for name in (f"{a}-{b}", f"{b}-{a}")}
     if strangers := sorted(set(spec.link) - there):
         raise RequestError(
-            f"link: there is no link {quoted(strangers[0])} in {spec.topo}; there are {', '.join(sorted(there))}"
+            f"link: there is no link {quoted(strangers[0])} in {spec.topo}. Give one of {', '.join(sorted(there))}"
         )
     for a, b in topo.links():
         if {f"{a}-{b}", f"{b}-{a}"} <= set(spec.link):
             raise RequestError(
-                f"link.{a}-{b}, link.{b}-{a}: are the two directions of one link and have the same settings; give one"
+                f"link.{a}-{b}, link.{b}-{a}: these are the two directions of one link. Give only one of them."
             )
     for a, b, info in topo.links(sort=True, withInfo=True):
         shaped = bool(info.get("bottleneck"))
@@ -124,7 +126,9 @@ def bottlenecks_and_wires(spec: Spec, topo: Topo) -> tuple[dict[str, Link], dict
         for name in (f"{a}-{b}", f"{b}-{a}"):
             own = spec.link[name].beside(own) if name in spec.link else own
         if stray := [key for key in _SHAPED if getattr(own, key) is not None and not shaped]:
-            raise RequestError(f"topo: link {a}-{b} sets {', '.join(stray)}, which only a bottleneck has.")
+            raise RequestError(
+                f"topo: link {a}-{b} sets {', '.join(stray)}, which only a bottleneck has. Add bottleneck=True, or leave it out."
+            )
         if shaped:
             with within(f"topo: link {a}-{b}"):
                 bottlenecks[f"{a}-{b}"] = bottlenecks[f"{b}-{a}"] = link(spec, own)
@@ -138,7 +142,7 @@ def bottlenecks_and_wires(spec: Spec, topo: Topo) -> tuple[dict[str, Link], dict
                 if wire != Wire(0, 0, 0.0, 0.0):
                     wires[f"{here}-{there}"] = wire
     if not bottlenecks:
-        raise RequestError(f"topo: {spec.topo} has no bottleneck, and nothing to share; say link(…, bottleneck=True)")
+        raise RequestError(f"topo: {spec.topo} has no bottleneck. Mark a link with link(…, bottleneck=True).")
     return bottlenecks, wires
 
 
@@ -190,17 +194,15 @@ def events(spec: Spec, topo: Topo, bottlenecks: dict[str, Link]) -> tuple[LinkEv
         where = f"event.{number}"
         if wanted.link not in bottlenecks:
             raise RequestError(
-                f"{where}: link: there is no bottleneck {quoted(wanted.link)}; there are {', '.join(sorted(bottlenecks))}"
+                f"{where}: link: there is no bottleneck {quoted(wanted.link)}. Give one of {', '.join(sorted(bottlenecks))}."
             )
         back = next(f"{b}-{a}" for x, y in topo.links() for a, b in ((x, y), (y, x)) if f"{a}-{b}" == wanted.link)
         if twin := next((event for event in found if event.link == wanted.link and event.at_ns == wanted.at), None):
-            raise RequestError(
-                f"{where}: something happens to {twin.link} at {wanted.at} already; give it another time"
-            )
+            raise RequestError(f"{where}: {twin.link} has another event at {wanted.at}. Give this one another time.")
         if (wanted.rate is None) == (wanted.state is None):
-            raise RequestError(f"{where}: give either a rate or a state (up, down)")
+            raise RequestError(f"{where}: give either a rate or a state (up, down).")
         if bottlenecks[wanted.link].trace is not None and wanted.rate is not None:
-            raise RequestError(f"{where}: rate: {wanted.link} follows a rate_trace; leave out one of both")
+            raise RequestError(f"{where}: rate: {wanted.link} follows a rate_trace. Leave out the rate or the trace.")
         with within(f"{where}: rate"):
             rate_bps = None if wanted.rate is None else wanted.rate.resolve(bottlenecks[wanted.link].rate_bps)
         found += [
@@ -213,21 +215,23 @@ def events(spec: Spec, topo: Topo, bottlenecks: dict[str, Link]) -> tuple[LinkEv
 def link(spec: Spec, own: LinkSpec) -> Link:
     """A bottleneck as the spec has all of them, but for what is its ``own``; raises `UnitError`."""
     if own.rate is not None and own.rate_trace is not None:
-        raise UnitError("it has both a rate and a rate_trace; give one of them")
+        raise UnitError("both rate and rate_trace are given. Leave out one of them")
     name = own.rate_trace or (spec.rate_trace if own.rate is None else None)
     trace = None if name is None else rate_trace.read(name, spec.mtu)
     rate = int(spec.rate) if own.rate is None else own.rate.resolve(int(spec.rate))
     rate = rate if trace is None else max(trace.rates_bps)
     buffer = (own.buffer or spec.buffer).bytes(rate, spec.mtu)
     if buffer < 2 * frame(spec.mtu):
-        raise UnitError(f"its buffer of {buffer} bytes does not hold two frames of {frame(spec.mtu)} bytes")
+        raise UnitError(
+            f"its buffer of {buffer} bytes does not hold two frames of {frame(spec.mtu)} bytes. Give a larger buffer"
+        )
     marks, queue = own.ecn or spec.ecn, own.queue or spec.queue
     acks_first = spec.ack_priority == "on"
     if queue == queues.FIFO:
         return Link(rate, buffer, spec.mtu, acks_first, marks.resolve(rate, buffer, spec.mtu), trace=trace)
     if marks not in ("on", "off"):
         raise UnitError(
-            f"ecn: {quoted(marks)} is the threshold of a FIFO's marks, and {quoted(queue)} decides itself when it marks. "
+            f"ecn: {quoted(marks)} sets the marking threshold of a FIFO queue, but {quoted(queue)} marks by its own rule. "
             "Give --ecn on or --ecn off."
         )
     name = system_text.name_of(queue)
@@ -242,7 +246,9 @@ def banded(bottlenecks: dict[str, Link], asked: PriorityQueues, scheduled: int) 
     """Bottlenecks with the bands that are asked for, or those of a flow scheduler; raises `RequestError` for both."""
     if asked.apart:
         if scheduled > 1:
-            raise RequestError(f"bands: {asked}: the flow scheduler has bands of its own; leave out one of them")
+            raise RequestError(
+                f"priority_queues: {asked}: the flow scheduler sets its own priority queues. Leave out one of them."
+            )
         return {name: _banded(link, asked) for name, link in bottlenecks.items()}
     return {name: msgspec.structs.replace(link, bands=scheduled) for name, link in bottlenecks.items()}
 
@@ -284,7 +290,7 @@ def _solved(link: Link, bands: int) -> tuple[EcnThreshold, ...]:
     try:
         found = thresholds.solve(bands, link.buffer_bytes // size)
     except ValueError as error:
-        raise RequestError(f"bands: {error}; a larger --buffer, or fewer") from error
+        raise RequestError(f"priority_queues: {error}. Give a larger --buffer, or fewer priority queues.") from error
     return tuple(EcnThreshold(at, at, 1.0) for one in found for at in [max(2 * size, int(one.droppable * size))])
 
 
@@ -292,7 +298,7 @@ def _wire(told: LinkSpec) -> Wire:
     """A link from a complete description; raises `UnitError`."""
     assert told.delay is not None and told.jitter is not None and told.loss is not None and told.corrupt is not None
     if told.jitter > told.delay:
-        raise UnitError(f"the jitter {told.jitter} is more than the delay, {told.delay}")
+        raise UnitError(f"the jitter {told.jitter} is larger than the delay {told.delay}. Give less jitter")
     if told.corrupt.value == 1:
         raise UnitError(f"corrupt: {quoted(told.corrupt)} is not between 0% and 100%")
     return Wire(int(told.delay), int(told.jitter), told.loss.value, told.corrupt.value, told.loss.burst)

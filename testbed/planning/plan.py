@@ -84,7 +84,7 @@ def resolve(spec: Spec, model: Model | None = None) -> Scenario:
 def plans(scenario: Scenario, kept: Sequence[Isolated] = ()) -> list[Plan]:
     """Every run of the experiment, in order: for each job scheduler and seed each system, then its jobs in isolation.
 
-    A flow scheduler's runs come after the isolated ones, which are the profiles it needs (`replan`): here it goes by the ideal
+    A flow scheduler's runs come after the isolated ones, which are the profiles it needs (`replan`): here it uses the ideal
     iteration. Isolated runs that are ``kept`` need no repetition where they serve.
     """
     result: list[Plan] = []
@@ -172,7 +172,7 @@ def _plan(scenario: Scenario, placed: Placed, system: System, profiles: Mapping[
     sharing = _schedule(system, placed, network, profiles)
     if spec.lives and any(rule.grid for rule in sharing.rules):
         raise RequestError(
-            f"system: {system.label} shifts jobs that all run from the start, but jobs that ask for GPUs wait for others. "
+            f"system: {system.label} shifts jobs that start together, but jobs that request GPUs wait for others. "
             "Leave it out, or give jobs `workers` instead of `gpus`."
         )
     _check_windows(system, placed, sharing)
@@ -245,7 +245,7 @@ def _plan(scenario: Scenario, placed: Placed, system: System, profiles: Mapping[
 
 
 def _may_repeat(plan: Plan, asked: Iterable[jobs.Asked]) -> bool:
-    """Whether nothing is drawn by chance, and nothing happens to the network or its jobs in between."""
+    """Whether nothing is random, and neither the network nor its jobs change during the run."""
     chance = any(wire.jitter_ns or wire.loss or wire.corrupt or wire.burst for wire in plan.wires.values())
     noisy = any(one.varies for one in asked)
     changes = (
@@ -282,34 +282,33 @@ def _paths(network: Network, placed: Placed, system: System) -> tuple[int, bool]
         return 1, False
     if any(event.up is not None for event in network.events):
         raise RequestError(
-            "event: a link that fails takes the paths over it away, and a transport that sprays does not notice: leave out "
-            "the event, or the spraying."
+            "event: a spraying transport would still send over a link that fails. Leave out the event, or the spraying."
         )
     count, hashes = spraying.paths(network.topo), {one.hashes for one in sprays}
     if len(hashes) > 1:
-        raise RequestError("transports want different addresses of hosts to spray over; give all the same spray=…")
+        raise RequestError("transports need different host addresses for spraying. Give all of them the same spray=…")
     (hashed,) = hashes
     return (hashed, True) if hashed and count > 1 else (count, False)
 
 
 def _check_windows(system: System, placed: Placed, sharing: flow.Sharing) -> None:
-    """Raises `RequestError` if several exchanges are to be in flight where something goes by one after the other."""
+    """Raises `RequestError` if exchanges overlap where a scheduler allows only one after the other."""
     for job, asked, rule in zip(placed.jobs, placed.asked, sharing.rules, strict=True):
         if job.groups and rule.exclusive:
             raise RequestError(
-                f"job {job.job} ({job.trace}) has ranks that differ, or several groups, and {system.label} lets a job communicate when all of its ranks "
-                "are ready, which such ranks never are. Leave out preempt=no"
+                f"job {job.job} ({job.trace}) has different ranks or several groups, but {system.label} waits until all ranks of a job are "
+                "ready, which never happens here. Leave out preempt=no."
             )
         in_turn = rule.grid or rule.exclusive or (rule.bands and job.window is None)
         if (job.window is not None or job.overlaps) and in_turn:
             raise RequestError(
-                f"job {job.job} ({job.trace}) has several exchanges or iterations in flight, and {system.label} goes by one after the "
-                "other; leave out one of them"
+                f"job {job.job} ({job.trace}) overlaps several exchanges or iterations, but {system.label} schedules one after the "
+                "other. Leave out --credit-bytes, choose another trace, or leave out the scheduler."
             )
         how = asked.transport(system)
         if rule.bands and not builtin_transport.by_kernel(how):
             raise RequestError(
-                f"job {job.job} ({job.trace}): {how} chooses bands by itself: leave out that, or {system.label}"
+                f"job {job.job} ({job.trace}): {how} sets priority queues itself, and so does {system.label}. Leave out one of them."
             )
         if (
             job.window is not None
@@ -317,8 +316,8 @@ def _check_windows(system: System, placed: Placed, sharing: flow.Sharing) -> Non
             and transports.parse(how).options.early_close < 1
         ):
             raise RequestError(
-                f"job {job.job} ({job.trace}): with credit TCP is not stopped in the middle of a message: leave out credit_bytes, or write "
-                "send_fraction in place of early_close"
+                f"job {job.job} ({job.trace}): with credit, TCP cannot stop in the middle of a message. Leave out credit_bytes, or use "
+                "send_fraction instead of early_close."
             )
 
 
@@ -332,8 +331,8 @@ def _check_trainings(system: System, placed: Placed) -> None:
         rings, disperses = asked.job.collective == "ring", training.parse(asked.job.train).options.hadamard
         if disperses and missing != "zero":
             raise RequestError(
-                f"job {job.job} trains {asked.job.train}, whose gradients are mixed anew every round, so that what stood in a hole before is "
-                "noise: leave out hadamard=on, or fill=local"
+                f"job {job.job} trains {asked.job.train}, but hadamard=on mixes gradients anew each round, so values of the last round cannot "
+                "fill missing ranges. Leave out hadamard=on, or fill=local."
             )
         if rings and missing != "zero":
             raise RequestError(
@@ -343,8 +342,8 @@ def _check_trainings(system: System, placed: Placed) -> None:
         resyncs: int = how.options.sync_every
         if disperses and rings and resyncs:
             raise RequestError(
-                f"job {job.job} trains {asked.job.train} in a ring, where sums that are dispersed make no piece of its parameters: leave out "
-                "hadamard=on, or sync_every"
+                f"job {job.job} trains {asked.job.train} in a ring, where Hadamard-transformed sums cannot replace parameters. Leave out "
+                "hadamard=on, or sync_every."
             )
 
 
@@ -355,12 +354,12 @@ def _bands(scenario: Scenario, placed: Placed, system: System) -> PriorityQueues
     texts = {str(way.options.bands) for way in _transports(placed, system)}
     if len(texts) > 1:
         raise RequestError(
-            f"transports want different priority queues at switches: {', '.join(sorted(texts))}; say which: --priority-queues"
+            f"transports need different priority queues at switches: {', '.join(sorted(texts))}. Choose with --priority-queues."
         )
     (found,) = map(PriorityQueues, texts)
     if found.drops and not all(link.ecn_threshold for link in scenario.network.bottlenecks.values()):
         raise RequestError(
-            f"{system.label} wants bands that drop from the threshold at which a link marks: leave out --ecn off"
+            f"{system.label} needs priority queues that drop above the ECN threshold, but ECN is off. Remove --ecn off."
         )
     return found
 

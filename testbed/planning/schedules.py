@@ -41,7 +41,9 @@ def carry_out(scheduler: str, requests: Sequence[Request], gpus: tuple[Gpu, ...]
     given, policy = follow(assigned, requests, servers)
     ran = simulate(given, servers, policy, Contended(model, len(servers.sizes)), slot_s=model.slot_s)
     if ran is None:
-        raise RequestError("it leaves jobs without GPUs that are ever free; it is for jobs that start at once")
+        raise RequestError(
+            "some jobs never get free GPUs under this scheduler, which is for jobs that start together. Name another scheduler"
+        )
     # For the event loop, a job that starts `At` a time arrived then; measures count from its actual arrival.
     ran = tuple(replace(job, request=request) for job, request in zip(ran, requests, strict=True))
     return Carried(measure(ran, servers, model.iteration_s), assigned.trials, ran)

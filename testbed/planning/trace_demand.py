@@ -34,7 +34,7 @@ def demand(trace: Trace, gpus: int | None = None) -> Demand:
     """The demand of a trace with compute durations, on so many GPUs (None: its ranks); raises `RequestError` if it has none."""
     wanted = gpus or trace.ranks
     if wanted is None:
-        raise RequestError(f"trace {quoted(trace.name)} does not say how many ranks it has. Give the job's GPUs")
+        raise RequestError(f"trace {quoted(trace.name)} has no number of ranks. Give `gpus` of the job")
     if trace.alike:
         one = trace.one_list
         busiest = sum(_busiest_rank(op, wanted) for op in one.operations if not op.computes) if wanted > 1 else 0.0

@@ -1,7 +1,7 @@
 """The same experiment on several backends, against the ideal: the figure `agreement`, and what
 ``mltcp compare A B`` adds for these.
 
-For every congestion control: a job alone, and all jobs once settled (the mean of each
+For every congestion control: a job alone, and all jobs in steady state (the mean of each
 job's last ten iterations), one dot a seed, against the computed ideal.
 """
 
@@ -45,8 +45,8 @@ def table(experiments: Sequence[Experiment]) -> pd.DataFrame:
     backends = [one.runs[0].manifest.backend for one in experiments]
     if len(set(backends)) < len(backends):
         raise LoadError(
-            f"{' and '.join(str(one.path) for one in experiments)} ran on the same backend, {backends[0]}; there is nothing "
-            "to compare"
+            f"{' and '.join(str(one.path) for one in experiments)} ran on the same backend, {backends[0]}. Name results of "
+            "different backends."
         )
     return pd.concat([_table(experiment) for experiment in experiments], ignore_index=True)
 

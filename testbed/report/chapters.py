@@ -121,9 +121,13 @@ def kept(id: str, figures: Path) -> Chapter | None:
     except FileNotFoundError:
         return None
     except msgspec.MsgspecError as error:
-        raise RequestError(f"{place} is not what a report keeps ({error}); leave out --keep, or remove it.") from error
+        raise RequestError(
+            f"{place} is not a kept part of a report ({error}). Leave out --keep, or remove it."
+        ) from error
     if found.version != VERSION:
-        raise RequestError(f"{place} is of version {found.version}, this release's is {VERSION}; leave out --keep.")
+        raise RequestError(
+            f"{place} is of version {found.version}, but this release needs {VERSION}. Leave out --keep."
+        )
     return found
 
 

@@ -38,7 +38,7 @@ MOST_ROWS = 60  # of the figure
 @dataclass(frozen=True)
 class Row:
     """One experiment and congestion control in both: B ÷ A by metric, its effect size (Cliff's δ of B over A: −1, every seed of B is
-    below every one of A; 0, alike), and in how many seeds each interleaves."""
+    below every one of A; 0: no difference), and in how many seeds each interleaves."""
 
     experiment: str
     cc: str
@@ -76,7 +76,10 @@ def compare(a: Path, b: Path) -> Comparison:
             notes.append(f"{name}: only one of the two has {', '.join(alone)}.")
     notes += [f"{name} is in {b} alone." for name in second if name not in first]
     if not rows:
-        raise LoadError(f"{a} and {b} have no experiment and congestion control in common. " + " ".join(notes))
+        raise LoadError(
+            f"{a} and {b} have no experiment and congestion control in common. Name results of the same experiments. "
+            + " ".join(notes)
+        )
     return Comparison(tuple(rows), tuple(notes))
 
 
@@ -92,7 +95,7 @@ def _experiments(folder: Path, notes: list[str]) -> dict[str, Experiment]:
         if experiment is not None:
             found[name] = experiment
     if not found:
-        raise LoadError(f"{folder} holds no experiment that can be read; `mltcp run` makes one. " + " ".join(notes))
+        raise LoadError(f"{folder} holds no experiment that can be read. `mltcp run` makes one. " + " ".join(notes))
     return found
 
 

@@ -19,7 +19,7 @@ ALPHA, XI1 = 0.14, 0.86
 def table(study: Study) -> pd.DataFrame:
     """A row per run: ``ratio, scheduler, system, role, seed``, makespan and mean completion, measured and predicted, in seconds; by which share of its completion a job is mispredicted, in the mean."""
     if not study.runs:
-        raise LoadError(f"{study.id}: there are no runs; run experiments/{study.id}.toml")
+        raise LoadError(f"{study.id}: there are no runs. Run experiments/{study.id}.toml")
     return pd.DataFrame([_row(run) for run in study.runs])
 
 
@@ -45,7 +45,7 @@ def foretold_s(plan: Plan) -> dict[int, float]:
     arriving, policy = follow(given, requests, servers)
     ran = simulate(arriving, servers, policy, Contended(model, len(servers.sizes)))
     if ran is None:
-        raise LoadError(f"the schedule of {plan.experiment} does not come to an end")
+        raise LoadError(f"the schedule of {plan.experiment} never ends")
     return {one.request.job: one.end_s for one in ran}
 
 
@@ -61,7 +61,7 @@ def ratio(plan: Plan) -> float:
 
 def _exchange_s(job: JobPlan) -> float:
     if job.ideal_s is None:
-        raise LoadError(f"job {job.job} is a real program, so the time that it sends is unknown")
+        raise LoadError(f"job {job.job} is a real program, so its sending time is unknown")
     return max(0.0, job.ideal_s - job.compute_ns / 1e9)
 
 

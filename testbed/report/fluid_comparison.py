@@ -34,7 +34,9 @@ def compute_s(run: Run) -> np.ndarray:
     spans = []
     for job in run.jobs:
         if [operation.computes for operation in job.operations] != [True, False] or job.ideal_s is None:
-            raise LoadError(f"{run.path}: job {job.job} does not compute once and then communicate once")
+            raise LoadError(
+                f"{run.path}: job {job.job} must compute once and then communicate once, for the fluid model"
+            )
         spans.append(job.compute_ns / 1e9)
     return np.array(spans)
 

@@ -38,7 +38,7 @@ def table(study: Study) -> pd.DataFrame:
     """``curve, x, point, system, seed, measured, expected, ratio, tolerance, rto_ms``; raises `LoadError` without a run of a known curve."""
     rows = [row for run in study.runs for row in _rows(run)]
     if not rows:
-        raise LoadError(f"{study.id}: there are no runs of a known curve; run experiments/known.toml")
+        raise LoadError(f"{study.id}: there are no runs of a known curve. Run experiments/known.toml.")
     return pd.DataFrame(rows).sort_values(["curve", "x", "rto_ms", "seed"], kind="stable", ignore_index=True)
 
 
@@ -88,7 +88,7 @@ def _goodputs(run: Run) -> list[float]:
     acked = run.flows.pivot_table(index="t_s", columns=["job", "flow"], values="bytes_acked")
     within = acked[(acked.index >= begin) & (acked.index <= end)]
     if len(within) < 2:
-        raise LoadError(f"{run.path}: has no two samples while all flows send; give it more bytes")
+        raise LoadError(f"{run.path}: fewer than two samples have all flows sending. Give the jobs more bytes.")
     return list(8 * (within.iloc[-1] - within.iloc[0]) / (within.index[-1] - within.index[0]))
 
 

@@ -32,7 +32,7 @@ USUAL_SERVERS = 20
 def require_schedules(study: Study) -> Schedules:
     """The computed schedules; raises `LoadError`."""
     if study.schedules is None:
-        raise LoadError(f"{study.id}: there are no schedules; sweep experiments/{study.id}.toml")
+        raise LoadError(f"{study.id}: there are no schedules. Sweep experiments/{study.id}.toml")
     return study.schedules
 
 
@@ -61,7 +61,7 @@ def ratio(over: pd.Series[float], under: pd.Series[float]) -> pd.Series[float]:
     """``over`` ÷ ``under`` of the seeds that both have; raises `LoadError` if there are none."""
     found = (over / under).dropna()
     if found.empty:
-        raise LoadError("what it is judged by was not computed")
+        raise LoadError("no seed has both of the compared schedules. Sweep the experiment again")
     return found
 
 

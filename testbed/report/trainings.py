@@ -1,4 +1,4 @@
-"""Trainings: those that took place in a run (``training.csv``), and those that are computed, with drawn holes or those that a network left in
+"""Trainings: those that took place in a run (``training.csv``), and those that are computed, with sampled holes or those that a network left in
 gradients that were summed up in parts (`testbed.traces.collectives.transpose`)."""
 
 from __future__ import annotations
@@ -82,7 +82,9 @@ def learnt(run: Run) -> pd.DataFrame:
     look before that is missing; raises `LoadError` if it learnt nothing."""
     looks = None if run.training is None else run.training.dropna(subset="accuracy").sort_values("iteration")
     if looks is None or looks.empty:
-        raise LoadError(f"{run.path}: its job does not learn (`train`), or stopped before its first look")
+        raise LoadError(
+            f"{run.path}: its job does not train (`train`), or stopped before its first accuracy measurement. Run it longer."
+        )
     found = pd.DataFrame({"round": looks["iteration"] + 1, "end_s": looks["end_s"], "accuracy": looks["accuracy"]})
     return found.assign(missing=_missing(run, found["round"])).reset_index(drop=True)
 
@@ -122,7 +124,7 @@ def fill(run: Run) -> str:
 
 
 def dispersed(run: Run) -> str:
-    """Behind a name: that gradients travel dispersed."""
+    """Suffix of a name: gradients travel Hadamard-transformed."""
     return DISPERSED if run.jobs[0].trains and learning.disperses(run.jobs[0].trains) else ""
 
 
@@ -155,8 +157,8 @@ def holes(run: Run) -> tuple[Rounds, float]:
     ]
     if (told["bytes"] != told["worker"].map(lambda rank: begins[rank + 1] - begins[rank])).any():
         raise LoadError(
-            f"{run.path}: its gradients are not of {learning.task().bytes} bytes, which is what is learnt here, or are not summed up in parts; "
-            f"run the experiment as it is"
+            f"{run.path}: its gradients do not have {learning.task().bytes} bytes, or are not summed in parts. "
+            "Run the unchanged experiment."
         )
     found: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for row in told.itertuples():

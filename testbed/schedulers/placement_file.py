@@ -30,7 +30,7 @@ def read(path: Path) -> dict[str, Any]:
         kind = "JSON" if path.suffix == ".json" else "TOML"
         raise RequestError(f"{path} is not {kind}: {shown(error, 200)}") from error
     if not isinstance(found, dict):
-        raise RequestError(f'{path} holds no table of jobs; give each a line: 0 = ["l1", "r1"]')
+        raise RequestError(f'{path} holds no table of jobs. Give each job a line: 0 = ["l1", "r1"]')
     return found
 
 
@@ -40,20 +40,24 @@ def hosts(
     """What `read` found in the file, job by job; raises `RequestError` if it is not right for these jobs."""
     jobs = [str(job) for job in range(len(workers))]
     if stray := [job for job in found if job not in jobs]:
-        raise RequestError(f"{path}: {stray[0]}: there is no such job; they are numbered 0 to {len(workers) - 1}")
+        raise RequestError(f"{path}: {stray[0]}: there is no such job. Jobs are numbered 0 to {len(workers) - 1}.")
     used: dict[str, str] = {}
     for job, wanted in zip(jobs, workers, strict=True):
         own = found.get(job)
         if not isinstance(own, list) or not all(isinstance(host, str) for host in own):
             raise RequestError(f'{path}: {job}: job {job} needs a list of {wanted} hosts, as in {job} = ["l1", "r1"]')
         if len(own) != wanted:
-            raise RequestError(f"{path}: {job}: {len(own)} hosts for job {job}, which has {wanted} workers; one each")
+            raise RequestError(
+                f"{path}: {job}: {len(own)} hosts for job {job}, which has {wanted} workers. Give one host per worker."
+            )
         for host in own:
             if host not in everywhere:
-                raise RequestError(f"{path}: {job}: the topology has no host {quoted(host)}; it has {_few(everywhere)}")
+                raise RequestError(
+                    f"{path}: {job}: the topology has no host {quoted(host)}. It has {_few(everywhere)}."
+                )
             if host in used:
                 raise RequestError(
-                    f"{path}: {job}: host {host} is job {used[host]}'s already; one worker a host at most"
+                    f"{path}: {job}: host {host} already has a worker of job {used[host]}. Give each worker another host."
                 )
             used[host] = job
     return [tuple(found[job]) for job in jobs]

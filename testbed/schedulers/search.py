@@ -100,8 +100,8 @@ class Instance:
         for request in requests:
             if request.gpus > len(self.servers.gpus):
                 raise RequestError(
-                    f"gpus: job {request.job} asks for {request.gpus} GPUs, and the cluster has {len(self.servers.gpus)}; give it more "
-                    "servers, or the job fewer GPUs"
+                    f"gpus: job {request.job} asks for {request.gpus} GPUs, but the cluster has {len(self.servers.gpus)}. Give it more "
+                    "servers, or the job fewer GPUs."
                 )
         self.estimates_s = self._estimates_s(rho)
         self.worked_s = np.array(cluster.worked_s) if cluster.worked_s else np.zeros(len(self.servers.gpus))
@@ -134,7 +134,7 @@ class Instance:
         return Contended(self.model, len(self.servers.sizes))
 
     def orders(self, count: int, seed: int) -> list[list[int]]:
-        """Job orders: the given one, then others drawn by the seed."""
+        """Job orders: the given one, then others sampled by the seed."""
         draw = random.Random(f"orders {seed}")
         given = list(range(len(self.requests)))
         return [given, *(draw.sample(given, len(given)) for _ in range(count - 1))]
@@ -347,7 +347,7 @@ class Best:
         """Raises `RequestError` if no schedule was complete."""
         if self._ran is None:
             raise RequestError(
-                f"scheduler: none of {self.trials} schedules gets every job to its end within θ ≤ T; another job order or "
-                "more values of θ (`thetas=`) may"
+                f"scheduler: none of {self.trials} schedules completes every job within θ ≤ T. Try another job order or "
+                "more values of θ (`thetas=`)."
             )
         return assignments(self._ran, self.trials)

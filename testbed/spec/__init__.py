@@ -49,7 +49,7 @@ def make(fields: dict[str, Any], flags: dict[str, Any], source: str) -> Spec:
     fields = files.in_force(fields, flags, source)
     if "sweep" in fields:
         raise RequestError(
-            f"{source}: stands for several experiments ([sweep]); run them by `{command('sweep', source)}`"
+            f"{source}: this file describes several experiments ([sweep]). Run them with `{command('sweep', source)}`."
         )
     given = {key: value for key, value in flags.items() if key not in ("set", "quick", external.ALLOWED)}
     _check_heard(fields, given, source)
@@ -57,11 +57,11 @@ def make(fields: dict[str, Any], flags: dict[str, Any], source: str) -> Spec:
     for text in flags.get("set", ()):
         path, equals, value = text.partition("=")
         if path in given:
-            raise RequestError(f"--set {text}: {path} is given by a flag, too; leave out one of them")
+            raise RequestError(f"--set {text}: a flag also sets {path}. Leave out one of them.")
         if not equals:
             raise RequestError(f"--set {text}: write PATH=VALUE, as in job.0.trace=s2")
         if path == "on":
-            raise RequestError(f"--set {text}: where it runs is said by --on {value}")
+            raise RequestError(f"--set {text}: the backend is not a field. Use --on {value}.")
         files.put(fields, path, files.toml_value(value), "--set")
     fields = canonical(fields, source)  # with what --set and a sweep's path have put there
     with within(source):
@@ -74,10 +74,12 @@ def make(fields: dict[str, Any], flags: dict[str, Any], source: str) -> Spec:
         with within(source):
             fields["job"] = jobs = [parse(one) if isinstance(one, str) else one for one in jobs]
         if fields.get("jobs", len(jobs)) != len(jobs):
-            raise RequestError(f"{source}: jobs: {fields['jobs']} asked for, but {len(jobs)} given; leave out `jobs`")
+            raise RequestError(
+                f"{source}: jobs: {fields['jobs']} requested, but {len(jobs)} described. Leave out `jobs`."
+            )
         fields["jobs"] = len(jobs)
     if given.get("name") == "":
-        raise RequestError("--name: is empty; leave it out for a name made from the experiment")
+        raise RequestError("--name: it is empty. Leave it out for a name made from the fields.")
     if isinstance(scheduler := fields.get("scheduler"), str):
         fields["scheduler"] = [scheduler]
     for name, value in fields.items():
@@ -123,7 +125,7 @@ def _check_heard(fields: dict[str, Any], given: dict[str, Any], source: str) -> 
         unaffected = [one for one in own if (key in OF_JOBS and key in one) or (key in what and what & one.keys())]
         if own and len(unaffected) == len(own):
             raise RequestError(
-                f"--{key}: every [[job]] of {source} says that itself; change one by --set job.0.{key}=…, or leave out the flag"
+                f"--{key}: every [[job]] of {source} sets this itself. Change one with --set job.0.{key}=…, or leave out the flag"
             )
 
 

@@ -40,9 +40,11 @@ def parse(on: str) -> tuple[str, ...]:
         if backend not in (*HERE, VAGRANT):
             parse_address(backend)
     if len(set(found)) < len(found):
-        raise RequestError(f"{quoted(on)} names a machine twice; one run at a time is what each can do")
+        raise RequestError(
+            f"{quoted(on)} names a machine twice, but a machine takes one run at a time. Name each one once."
+        )
     if len(found) > 1 and set(found) & set(HERE):
-        raise RequestError(f"{quoted(on)}: only other machines (vagrant, ssh:HOST) can share runs")
+        raise RequestError(f"{quoted(on)}: only other machines (vagrant, ssh:HOST) can share runs. Name one backend.")
     return found
 
 
@@ -50,7 +52,7 @@ def parse_address(backend: str) -> Address:
     """The host of ``ssh:…``; raises `RequestError`."""
     match = _ADDRESS.fullmatch(backend)
     if match is None or not 0 < int(match["port"] or 22) < 65536:
-        raise RequestError(f"{quoted(backend)} is no backend; there are {WORDS}")
+        raise RequestError(f"{quoted(backend)} is no backend. Give one of {WORDS}.")
     return Address(match["host"].strip("[]"), match["user"], int(match["port"]) if match["port"] else None)
 
 

@@ -26,7 +26,7 @@ def check(fields: Mapping[str, Any], flags: Mapping[str, Any]) -> None:
     typed = {*flags, *(text.partition("=")[0] for text in flags.get("set", ()))}
     for where, what in _named({name: value for name, value in fields.items() if name not in typed}):
         raise RequestError(
-            f"names {quoted(what)}, which would be executed as root. Another user may have written it, and this file. Read both, then "
+            f"names {quoted(what)}, which would be executed as root. Another user may have written these files. Read both, then "
             f"add {FLAG}; or run this without root (--on uml, --on flow), or name it on the command line.",
             where=where,
         )

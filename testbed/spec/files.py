@@ -41,11 +41,13 @@ def in_force(fields: Fields, flags: Fields, source: str) -> Fields:
     for name in OVERLAYS:
         overlay = fields.pop(name, {})
         if not isinstance(overlay, dict):
-            raise RequestError(f'{source}: {name}: is a table of fields, as in rate = "300mbit"')
+            raise RequestError(f'{source}: {name}: must be a table of fields, as in rate = "300mbit"')
         if stray := sorted(set(overlay) & {"name", "base", "on", *OVERLAYS}):
-            raise RequestError(f"{source}: {name}: {stray[0]} is the same in any case; put it above the table")
+            raise RequestError(f"{source}: {name}: {stray[0]} cannot differ here. Put it above the table.")
         if holds[name] and "impossible" in overlay:
-            raise VirtualTimeOnlyError(f"{source}: is for virtual time (--on uml): {overlay['impossible']}")
+            raise VirtualTimeOnlyError(
+                f"{source}: this experiment runs only under virtual time (--on uml): {overlay['impossible']}"
+            )
         if holds[name]:
             fields = _overlaid(fields, overlay)
     return fields
@@ -77,10 +79,10 @@ def read(path: Path, fields: Collection[str], above: tuple[Path, ...] = ()) -> F
     known = (*fields, "base", "sweep", *OVERLAYS)
     if "kind" in found and "kind" not in fields:
         raise RequestError(
-            f"{path}: is of the kind {quoted(str(found['kind']))}, which is computed and not run: `{command('sweep', path)}`"
+            f"{path}: its kind {quoted(str(found['kind']))} is computed, not run. Use `{command('sweep', path)}`"
         )
     if stray := [key for key in found if key not in known]:
-        raise RequestError(f"{path}: unknown field `{stray[0]}`; there are {', '.join(known)}")
+        raise RequestError(f"{path}: unknown field `{stray[0]}`. Known fields: {', '.join(known)}.")
     found.setdefault("name", re.sub(r"[^A-Za-z0-9._-]+", "_", path.stem).lstrip("._-")[:64] or "experiment")
     base = found.pop("base", None)
     if base is None:
@@ -91,7 +93,7 @@ def read(path: Path, fields: Collection[str], above: tuple[Path, ...] = ()) -> F
     if not is_file(below):
         raise RequestError(f"{path}: base: there is no file {shown(below, 200)}")
     if len(above) > MOST_BASES or below.resolve() in {one.resolve() for one in (path, *above)}:
-        raise RequestError(f"{path}: base: {base} stands on this file itself")
+        raise RequestError(f"{path}: base: {base} leads back to this file. Name another file.")
     return _merged(with_room(read(below, fields, (*above, path)), found), found)
 
 
@@ -157,15 +159,19 @@ def _merged(below: Fields, above: Fields) -> Fields:
 def put(fields: Fields, path: str, value: Any, where: str) -> None:
     """Set what lies at ``path`` (``rate``, ``job.0.trace``, ``link.s1-s2.rate``) without changing what others hold."""
     if "" in path.split(".") or path.count(".") > MOST_DEEP:
-        raise RequestError(f"{where}: {quoted(path)} is no path of a field, as in rate or job.0.trace")
+        raise RequestError(
+            f"{where}: {quoted(path)} is not the path of a field. Write for instance rate or job.0.trace."
+        )
     key, *rest = path.split(".")
     holder: Any = fields
     while rest:
         if rest[0].isdecimal() and isinstance(holder, dict) and key not in holder:
-            raise RequestError(f"{where}: {path}: there is no [[{key}]] in the file")
+            raise RequestError(f"{where}: {path}: the file has no [[{key}]]. Add one, or leave out the path.")
         inner = holder[_index(holder, key, path, where)] if key in holder or isinstance(holder, list) else {}
         if not isinstance(inner, dict | list):
-            raise RequestError(f"{where}: {path}: {key} holds {shown(repr(inner))}, and nothing lies below that")
+            raise RequestError(
+                f"{where}: {path}: {key} is {shown(repr(inner))}, which has no fields. Shorten the path."
+            )
         copy = dict(inner) if isinstance(inner, dict) else list(inner)
         holder[_index(holder, key, path, where)] = copy
         holder, key, *rest = copy, *rest
@@ -176,9 +182,7 @@ def _index(holder: Any, key: str, path: str, where: str) -> Any:
     if not isinstance(holder, list):
         return key
     if not key.isdecimal() or int(key) >= len(holder):
-        raise RequestError(
-            f"{where}: {path}: {quoted(key)} is none of the {len(holder)} there are (0 to {len(holder) - 1})"
-        )
+        raise RequestError(f"{where}: {path}: {quoted(key)} is not a number from 0 to {len(holder) - 1}.")
     return int(key)
 
 

@@ -150,7 +150,7 @@ def parse(text: str) -> dict[str, Any]:
         if not equals or key in found or key not in Job.__struct_fields__ or key in _WHAT:
             known = ", ".join(name for name in Job.__struct_fields__ if name not in _WHAT)
             raise JobError(
-                f"{quoted(option)} in {quoted(text)} is no option of a job (once each, as in workers=4): {known}",
+                f"{quoted(option)} in {quoted(text)} is not an option of a job, or is given twice. Write for instance workers=4. Options: {known}.",
                 where="job",
             )
         found[key] = int(value) if value.isdecimal() and len(value) < 20 else value
@@ -163,16 +163,16 @@ def complete(job: Job, defaults: Job) -> Job:
     synthetic = job.compute is not None or job.bytes is not None
     if len(given) + synthetic > 1:
         raise JobError(
-            "a job replays a trace, or computes and sends (compute, bytes), or runs a program", where=given[0]
+            "a job has either a trace, or compute and bytes, or a program. Leave out the others.", where=given[0]
         )
     own = {name: getattr(job, name) for name in Job.__struct_fields__ if getattr(job, name) is not None}
     if given or synthetic:
         own = dict.fromkeys((*_WHAT, "compute", "bytes", *(() if synthetic else ("buckets",)))) | own
     if job.program is not None:
         if stray := [name for name in _OF_A_REPLAY if name in own]:
-            raise JobError(f"{job.label} is a real program and decides that itself", where=stray[0])
+            raise JobError(f"{job.label} is a real program, which decides this itself. Leave it out.", where=stray[0])
         if job.gpus is not None:
-            raise JobError(f"{job.label} is a real program, whose workers are said by `workers`", where="gpus")
+            raise JobError(f"{job.label} is a real program. Give its number of workers as `workers`.", where="gpus")
         check_transport(job, job.transport or TCP)
         own |= {
             "train": None,
@@ -206,7 +206,7 @@ def _learning(job: Job) -> Job:
         what = training.parse(job.train or "")
     by = job.collective or LEARNS_BY[0]
     if by not in LEARNS_BY:
-        raise JobError(f"a job that learns does so by {' or '.join(LEARNS_BY)}", where="collective")
+        raise JobError(f"a job with train needs the collective {' or '.join(LEARNS_BY)}.", where="collective")
     if by == "ring" and what.options.fill != "zero":
         raise JobError(
             f"in a ring, the worker whose gradients are missing from a sum is unknown. Leave out fill={what.options.fill}",
@@ -215,13 +215,16 @@ def _learning(job: Job) -> Job:
     size = what.bytes_in_a_ring(job.workers or 1) if by == "ring" else what.bytes
     if job.trace is not None:
         raise JobError(
-            f"it exchanges what it learns, and replays no trace: leave out {quoted(job.trace)}", where="train"
+            f"a job with train exchanges its own gradients and replays no trace. Leave out {quoted(job.trace)}.",
+            where="train",
         )
     if job.compute is None:
-        raise JobError("say how long a worker computes between two exchanges: compute = 20ms", where="train")
+        raise JobError(
+            "the computing time between two exchanges is missing. Write for instance compute = 20ms.", where="train"
+        )
     if job.bytes not in (None, size):
         raise JobError(
-            f"a gradient of {job.train} has {size} bytes, not {int(job.bytes or 0)}; leave it out", where="bytes"
+            f"a gradient of {job.train} has {size} bytes, not {int(job.bytes or 0)}. Leave it out.", where="bytes"
         )
     for name, usual in (
         ("channels", 1),
@@ -231,7 +234,7 @@ def _learning(job: Job) -> Job:
         ("gpus", None),
     ):
         if getattr(job, name) not in (None, usual):
-            raise JobError("a job that learns sends its gradient whole, one after the other: leave it out", where=name)
+            raise JobError("a job with train sends complete gradients, one after the other. Leave it out.", where=name)
     return msgspec.structs.replace(job, bytes=Size(size), collective=by)
 
 
@@ -240,17 +243,17 @@ def _check(job: Job) -> None:
         missing = "compute" if job.compute is None else "bytes"
         raise JobError("a synthetic job needs both compute and bytes", where=missing)
     if job.bytes is not None and job.bytes < 1:
-        raise JobError("a job must send something", where="bytes")
+        raise JobError("a job must send at least 1 byte.", where="bytes")
     if job.buckets is not None and job.compute is None:
         raise JobError(
             "only a synthetic job has buckets. Give compute and bytes, or leave out buckets.", where="buckets"
         )
     if job.buckets is not None and not 1 <= job.buckets <= min(1000, job.bytes or 1):
-        raise JobError(f"{job.buckets} is not between 1 and 1000, a byte each", where="buckets")
+        raise JobError(f"{job.buckets} is not between 1 and 1000, with at least one byte per bucket.", where="buckets")
     if job.gpus is not None and not 1 <= job.gpus <= 4096:
         raise JobError(f"{job.gpus} is not between 1 and 4096", where="gpus")
     if (job.workers or 0) < 2:  # the upper limit depends on the backend (testbed.spec.limits)
-        raise JobError(f"{job.workers} is less than 2", where="workers")
+        raise JobError(f"{job.workers} is less than 2. A job needs at least two workers.", where="workers")
     for name, low, high in (("channels", 1, 32), ("iterations", 1, 100_000)):
         value = getattr(job, name)
         if not low <= value <= high:
@@ -259,23 +262,21 @@ def _check(job: Job) -> None:
         job.credit_bytes is None or not 1 <= job.partition_bytes <= job.credit_bytes
     ):
         raise JobError(
-            "is a part of the credit. Give `credit_bytes` that are at least as large", where="partition_bytes"
+            "must be at least 1 byte, and at most `credit_bytes`. Give larger `credit_bytes`.", where="partition_bytes"
         )
     if job.credit_bytes is not None and job.credit_bytes < 1:
-        raise JobError("lets nothing through; leave it out for one exchange after the other", where="credit_bytes")
+        raise JobError("is less than 1 byte. Leave it out for one exchange after the other.", where="credit_bytes")
     if job.credit_bytes is not None and (job.channels or 1) > 1:
-        raise JobError(
-            "has a connection for each priority queue (--priority-queues), and no other channels", where="credit_bytes"
-        )
+        raise JobError("opens one connection for each priority queue. Leave out `channels`.", where="credit_bytes")
     if job.leave is not None and job.leave <= (job.offset or 0):
-        raise JobError(f"it would leave after {job.leave}, before it has begun", where="leave")
+        raise JobError(f"the job would leave after {job.leave}, before it starts. Give a later time.", where="leave")
     if job.collective is not None:
         with within("collective"):
             collectives.find(job.collective)
     if job.program is None:
         _check_trace(job)
     elif not job.program:
-        raise JobError("is empty: say what to run", where="cmd")
+        raise JobError("is empty. Give the command to run.", where="cmd")
 
 
 def check_transport(job: Job, transport: str) -> None:
@@ -283,7 +284,9 @@ def check_transport(job: Job, transport: str) -> None:
     if builtin_transport.plain(transport) or job.program is None:
         return
     if job.ddp is None:
-        raise JobError(f"{job.label} is a real program and decides itself how its bytes travel", where="transport")
+        raise JobError(
+            f"{job.label} is a real program, which chooses its own transport. Leave it out.", where="transport"
+        )
     with within("transport"):
         transports.parse(transport).check_tensors()
 
@@ -296,7 +299,7 @@ def _check_trace(job: Job) -> None:
         kind = collectives.find(job.collective).KIND
         if kind not in kinds:
             raise JobError(
-                f"{job.collective} carries out {kind}; {trace.name} has only {', '.join(sorted(kinds))}",
+                f"{job.collective} performs {kind}, but {trace.name} has only {', '.join(sorted(kinds))}",
                 where="collective",
             )
     if not trace.alike:
@@ -305,19 +308,19 @@ def _check_trace(job: Job) -> None:
     used = {traces.algorithm(op, job.collective) for op in trace.all_operations if op.kind != "compute"}
     if job.gpus is not None and used != {"ring"}:
         raise JobError(
-            f"{trace.name} exchanges by {', '.join(sorted(used))}, but a job that asks for GPUs can exchange only by rings. "
+            f"{trace.name} exchanges by {', '.join(sorted(used))}, but a job with `gpus` can exchange only by rings. "
             "Give `workers` instead of `gpus`, or replay all-reduces.",
             where="gpus",
         )
     if "send_recv" in used and job.credit_bytes is not None:
         raise JobError(
-            f"{trace.name} has send_recv operations, each of which is answered before the next; leave out credit_bytes",
+            f"{trace.name} has send_recv operations, which wait for each other. Leave out credit_bytes.",
             where="credit_bytes",
         )
     if "send_recv" in used and job.workers != 2:
         raise JobError(
-            f"{trace.name} has send_recv operations, which go one way from rank 0 to rank 1; for more than two "
-            f"workers, collective=pipeline takes them from stage to stage",
+            f"{trace.name} has send_recv operations, which send from rank 0 to rank 1. For more than two "
+            f"workers, use collective=pipeline.",
             where="workers",
         )
 
@@ -326,16 +329,16 @@ def _check_groups(job: Job, trace: Trace) -> None:
     """Raises `JobError` for options that a job with different ranks or several groups cannot have."""
     if job.workers != trace.ranks:
         raise JobError(
-            f"{trace.name} has {trace.ranks} ranks, and {job.workers} workers are asked for. Leave out workers",
+            f"{trace.name} has {trace.ranks} ranks, but {job.workers} workers are requested. Leave out workers.",
             where="workers",
         )
     if job.gpus not in (None, trace.ranks):
         raise JobError(
-            f"{trace.name} has {trace.ranks} ranks, each on a GPU of its own, and {job.gpus} are asked for. Ask for {trace.ranks}",
+            f"{trace.name} has {trace.ranks} ranks with one GPU each, but {job.gpus} GPUs are requested. Give gpus={trace.ranks}.",
             where="gpus",
         )
     if job.credit_bytes is not None:
         raise JobError(
-            f"credit orders the exchanges of one group by layer, and {trace.name} has ranks that differ, or several groups. Their exchanges go at once. Leave it out",
+            f"credit orders the exchanges of one group by layer, but {trace.name} has different ranks or several groups. Leave it out.",
             where="credit_bytes",
         )

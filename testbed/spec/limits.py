@@ -33,7 +33,7 @@ class Limits:
         """Raises `TooLargeError` if there are more of ``what`` (a field) than this; ``where`` names the limited component."""
         most: int = getattr(self, what)
         if count > most:
-            raise TooLargeError(f"{where}: {count:,} {what}, and {most:,} is the most that can be {self.done}")
+            raise TooLargeError(f"{where}: {count:,} {what}, but at most {most:,} can be {self.done}. Give fewer.")
 
 
 LINUX = Limits(

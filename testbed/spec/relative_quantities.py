@@ -43,9 +43,9 @@ class QueueLength(Written):
 
 
 class StartOffsets(Written):
-    """When jobs start: ``clustered`` or ``uniform`` (drawn from the seed), or a time for each of them (``0ms,50ms``)."""
+    """When jobs start: ``clustered`` or ``uniform`` (sampled by the seed), or a time for each of them (``0ms,50ms``)."""
 
-    times: tuple[Duration, ...] = ()  # none: they are drawn
+    times: tuple[Duration, ...] = ()  # none: they are sampled
 
     @classmethod
     def to_canonical(cls, text: str) -> str:
@@ -86,7 +86,9 @@ class Loss(Written):
     def read(self) -> None:
         shares = _burst(self) if self.startswith("ge:") else {"loss": str(self)}
         if self.startswith("ge:") and shares.keys() != BURST:
-            raise UnitError(f"{quoted(self)} says no bursts: give loss, p and r, as in ge:loss=80%,p=0.1%,r=5%")
+            raise UnitError(
+                f"{quoted(self)} does not describe bursts. Give loss, p and r, as in ge:loss=80%,p=0.1%,r=5%"
+            )
         self.value = Share(shares["loss"]).value
         if not 0 <= self.value < 1:
             raise UnitError(f"{quoted(self)} is not between 0% and 100%")
@@ -94,7 +96,7 @@ class Loss(Written):
             return
         self.burst = Burst(*(Share(shares[name]).value for name in ("p", "r")))
         if not self.burst.ends:
-            raise UnitError(f"{quoted(self)} says bursts that never end")
+            raise UnitError(f"{quoted(self)} describes bursts that never end. Give an r above 0")
 
 
 BURST = {"loss", "p", "r"}
@@ -120,7 +122,7 @@ class LinkRate(Written):
         """In bit/s; raises `UnitError` if nothing can be that slow, or fast."""
         rate = int(self.rate) if isinstance(self.rate, Rate) else round(whole_bps * self.rate)
         if not SLOWEST_BPS <= rate <= FASTEST_BPS:
-            raise UnitError(f"{quoted(self)} makes {rate} bit/s; the slowest that can be emulated is 1mbit")
+            raise UnitError(f"{quoted(self)} is {rate} bit/s, but rates must be between 1 Mbit/s and 1 Pbit/s")
         return rate
 
 
@@ -146,7 +148,7 @@ class HostQueue(Written):
         if name == "pfifo_fast" and length:
             self.length = QueueLength(length)
         elif self not in ("none", "fq"):
-            raise UnitError(f"{quoted(self)} is none of fq, pfifo_fast:20ms (a time or a size), none")
+            raise UnitError(f"{quoted(self)} is not a host queue. Give fq, none, or pfifo_fast:20ms (a time or a size)")
 
     def bytes(self, nic_bps: int, mtu: int) -> int | None:
         """The maximum queue before its interface; None: ``fq``."""
@@ -172,7 +174,7 @@ class Marks(Written):
         if more:
             self.probability = Share(more.pop(0)).value
         if more or not self.probability:
-            raise UnitError(f"{quoted(self)} is no ECN threshold; {_MARKS}")
+            raise UnitError(f"{quoted(self)} is no ECN threshold. {_MARKS}")
 
     def resolve(self, rate_bps: int, buffer_bytes: int, mtu: int) -> EcnThreshold | None:
         """The marking threshold for a link with this buffer; None: a drop-tail link. Raises `UnitError` if the buffer cannot hold it."""
@@ -182,11 +184,11 @@ class Marks(Written):
             return EcnThreshold(buffer_bytes // 5, buffer_bytes // 5, 1.0)
         first, last = self.lowest.bytes(rate_bps, mtu), self.highest.bytes(rate_bps, mtu)
         if not 0 < first <= last <= buffer_bytes:
-            raise UnitError(f"{quoted(self)} is no ECN threshold of a buffer of {buffer_bytes} bytes; {_MARKS}")
+            raise UnitError(f"{quoted(self)} is no ECN threshold of a buffer of {buffer_bytes} bytes. {_MARKS}")
         return EcnThreshold(first, last, self.probability)
 
 
-_MARKS = "give `on`, `off`, one threshold (65kB, 200us, 40p), or MIN,MAX,PROBABILITY with MIN ≤ MAX ≤ buffer, as in 5kB,200kB,1%"
+_MARKS = "Give `on`, `off`, one threshold (65kB, 200us, 40p), or MIN,MAX,PROBABILITY with MIN ≤ MAX ≤ buffer, as in 5kB,200kB,1%"
 
 
 class PriorityQueues(Written):
@@ -220,9 +222,9 @@ class PriorityQueues(Written):
         found = re.fullmatch(r"(\d)(?:,(drop-non-ect|mlt-thresholds|separate-control))?", self)
         if not found or not 1 <= int(found[1]) <= MOST_QUEUES:
             raise UnitError(
-                f"{quoted(self)} says no priority queues: give how many of data there are, 1 to {MOST_QUEUES}; `,drop-non-ect` behind "
-                "it: they drop what cannot be marked (4,drop-non-ect); 4,mlt-thresholds: from the thresholds of MLT's appendix; "
-                "1,separate-control: one, and control above it"
+                f"{quoted(self)} does not describe priority queues. Give the number of data queues, 1 to {MOST_QUEUES}, as in 4. Variants: "
+                "4,drop-non-ect (packets without ECN are dropped), 4,mlt-thresholds (thresholds of MLT's appendix), and "
+                "1,separate-control (one data queue below a control queue)"
             )
         self.data, self.solved = int(found[1]), found[2] == "mlt-thresholds"
         self.drops = self.solved or found[2] == "drop-non-ect"

@@ -76,9 +76,9 @@ def _check(asked: Asked) -> None:
         raise RequestError(f"alpha: {asked.alpha:g} is not between 0 and 1000")
     for name, values in (("setting", [one.name for one in asked.setting]), ("servers", asked.servers), ("scheduler", asked.scheduler)):  # fmt: skip
         if not values:
-            raise RequestError(f"{name}: there is none")
+            raise RequestError(f"{name}: it is empty. Give at least one.")
         if twice := [value for value, count in Counter(values).items() if count > 1]:
-            raise RequestError(f"{name}: {shown(twice[0], 100)} stands there twice")
+            raise RequestError(f"{name}: {shown(twice[0], 100)} is given twice. Give it once.")
     for count in asked.servers:
         if not 1 <= count <= MOST_SERVERS:
             raise RequestError(f"servers: {count} are not between 1 and {MOST_SERVERS}")
@@ -86,23 +86,27 @@ def _check(asked: Asked) -> None:
         with within(f"setting {setting.name}"):
             (_check_few if asked.jobs == "few" else _check_published)(setting, asked)
     if TRIALS in asked.scheduler[0]:
-        raise RequestError(f"scheduler: {asked.scheduler[0]} is the first one, and {TRIALS} stands for what the first one evaluated")  # fmt: skip
+        raise RequestError(f"scheduler: {asked.scheduler[0]} comes first, but {TRIALS} means the number of schedules that the first one evaluated. Put another one first.")  # fmt: skip
     for text in asked.scheduler:
         for setting in asked.setting:
             job.check(with_options(text.replace(TRIALS, "1"), setting.options))
     if (count := math.prod((len(asked.setting), len(asked.servers), len(asked.scheduler), asked.seeds))) > MOST:
-        raise RequestError(f"it stands for {count:,} schedules, and {MOST:,} is the most")
+        raise RequestError(
+            f"it describes {count:,} schedules, but the limit is {MOST:,}. Give fewer settings or seeds."
+        )
 
 
 def _check_published(setting: Setting, asked: Asked) -> None:
     if setting.largest is not None or setting.seconds:
-        raise RequestError('largest, seconds: are for `jobs = "few"`')
+        raise RequestError('largest and seconds need `jobs = "few"`. Add it, or leave them out.')
     if not (0 < setting.ratio <= 1000):
-        raise RequestError(f"ratio: {setting.ratio:g} is not above 0, nor 1000 at the most")
+        raise RequestError(f"ratio: {setting.ratio:g} is not above 0 and at most 1000.")
     if setting.most is not None and not 0 < setting.most < 1:
-        raise RequestError(f"most: {setting.most:g} is no share between 0 and 1")
+        raise RequestError(f"most: {setting.most:g} is not between 0 and 1.")
     if setting.most is not None and setting.ratio * (1 - setting.most) > setting.most:
-        raise RequestError(f"communication alone takes more than most, {setting.most:g}")
+        raise RequestError(
+            f"most: communication already takes more than the fraction {setting.most:g}. Give a larger one, or a smaller ratio."
+        )
     for name in ("alpha", "xi1", "xi2_s"):
         value = getattr(setting, name)
         if value is not None and not 0 <= value <= 1000:
@@ -111,36 +115,36 @@ def _check_published(setting: Setting, asked: Asked) -> None:
         raise RequestError(f"gpus: {setting.gpus} are not between 1 and {MOST_GPUS}")
     if setting.gpus is not None and min(asked.servers) * setting.gpus < LARGEST_PUBLISHED:
         raise RequestError(
-            f"gpus: {min(asked.servers)} servers of {setting.gpus} do not hold the largest job, which asks for {LARGEST_PUBLISHED}"
+            f"gpus: {min(asked.servers)} servers of {setting.gpus} are too few for the largest job, which needs {LARGEST_PUBLISHED}. Give more."
         )
     for name, most in (("intra", 1e6), ("reduce", 1e6), ("load", 100)):
         value = getattr(setting, name)
         if value is not None and not 0 < value <= most:
-            raise RequestError(f"{name}: {value:g} is not above 0, nor {most:g} at the most")
+            raise RequestError(f"{name}: {value:g} is not above 0 and at most {most:g}.")
     _check_options(setting.options, asked.scheduler)
 
 
 def _check_few(setting: Setting, asked: Asked) -> None:
     """Options that give the name and nothing else."""
     if setting != Setting(name=setting.name, largest=setting.largest, seconds=setting.seconds):
-        raise RequestError("few jobs communicate nothing: `largest` or `seconds` is all that they have")
+        raise RequestError("with few jobs, a setting has only `largest` or `seconds`. Leave out the other fields.")
     if (setting.largest is None) == (not setting.seconds):
         raise RequestError(
-            "say how many GPUs the `largest` of the few jobs asks for, or the `seconds` that those of one GPU take"
+            "few jobs need either `largest` (GPUs of the largest job) or `seconds` (times of jobs with one GPU). Give one of them."
         )
     if setting.largest is not None and not 1 <= setting.largest <= MOST_OF_FEW:
         raise RequestError(f"largest: {setting.largest} is not between 1 and {MOST_OF_FEW}")
     if len(setting.seconds) > MOST_OF_FEW or not all(0 < one <= 1e6 for one in setting.seconds):
-        raise RequestError(f"seconds: these are {MOST_OF_FEW} times at the most, each above 0")
+        raise RequestError(f"seconds: give at most {MOST_OF_FEW} times, each above 0.")
     if asked.servers != (1,):
-        raise RequestError("few jobs have one server: `servers = [1]`")
+        raise RequestError("few jobs run on one server. Write `servers = [1]`.")
 
 
 def _check_options(given: str, schedulers: Sequence[str]) -> None:
     names = {name for text in schedulers for name in _options_of(text)}
     for key, _ in system_text.pairs(given):
         if key not in names:
-            raise RequestError(f"options: no scheduler of these has {quoted(key)}.")
+            raise RequestError(f"options: none of the schedulers has the option {quoted(key)}. Leave it out.")
 
 
 def with_options(scheduler: str, given: str) -> str:

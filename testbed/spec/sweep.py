@@ -50,7 +50,7 @@ def read(file: str | None, flags: dict[str, Any]) -> list[Spec]:
         path for path in points[0] if path_of(path) in {*flags, *(text.split("=")[0] for text in flags.get("set", ()))}
     ]:
         raise RequestError(
-            f"{file}: sweep: {given[0]} is swept, and the command line gives it one value; leave out one of them"
+            f"{file}: sweep: the file sweeps {given[0]}, but the command line sets it. Leave out one of them."
         )
     names = [
         "-".join(f"{name}-{_word(value)}" for name, value in starmap(in_folder, point.items())) for point in points
@@ -60,7 +60,7 @@ def read(file: str | None, flags: dict[str, Any]) -> list[Spec]:
 
 
 def _at(fields: dict[str, Any], point: Point, flags: dict[str, Any], file: str, *, whole: bool) -> Spec:
-    """The experiment at one point; its name has the ``whole`` of each value (as a hash) if others are written alike."""
+    """The experiment at one point; its name has the ``whole`` of each value (as a hash) if others are written equally."""
     fields = files.with_room(fields, point)
     for path, value in point.items():
         files.put(fields, path_of(path), value, file)
@@ -86,25 +86,25 @@ def _hash(value: Any) -> str:
 
 def _points(swept: Any, file: str) -> list[Point]:
     if not isinstance(swept, dict) or not swept:
-        raise RequestError(f'{file}: sweep: is a table of lists, as in rate = ["100mbit", "1gbit"]')
+        raise RequestError(f'{file}: sweep: must be a table of lists, as in rate = ["100mbit", "1gbit"]')
     zipped = swept.get("zip", {})
     crossed = {path: values for path, values in swept.items() if path != "zip"}
     if not isinstance(zipped, dict):
-        raise RequestError(f"{file}: sweep.zip: is a table of lists of equal length")
+        raise RequestError(f"{file}: sweep.zip: must be a table of lists of equal length.")
     for path, values in [*crossed.items(), *zipped.items()]:
         if not isinstance(values, list) or not values:
-            raise RequestError(f"{file}: sweep: {path}: is a list of values to take, not {shown(repr(values))}")
+            raise RequestError(f"{file}: sweep: {path}: must be a list of values, not {shown(repr(values))}.")
         if path in ("name", "base", "on"):
-            raise RequestError(f"{file}: sweep: {path} is the same for all experiments of a file")
+            raise RequestError(f"{file}: sweep: {path} cannot be swept. Set it above [sweep].")
     if twice := set(crossed) & set(zipped):
-        raise RequestError(f"{file}: sweep: {min(twice)} is both crossed and zipped")
+        raise RequestError(f"{file}: sweep: {min(twice)} is in both sweep and sweep.zip. Leave it out of one.")
     if len({len(values) for values in zipped.values()}) > 1:
         lengths = ", ".join(f"{path} {len(values)}" for path, values in zipped.items())
-        raise RequestError(f"{file}: sweep.zip: lists are taken together and must be of equal length: {lengths}")
+        raise RequestError(f"{file}: sweep.zip: its lists must have equal lengths, but they have: {lengths}.")
     count = math.prod(map(len, crossed.values())) * max(map(len, zipped.values()), default=1)
     if count > MOST:
         raise RequestError(
-            f"{file}: sweep: stands for {count:,} experiments, and {MOST:,} is the most; sweep fewer values"
+            f"{file}: sweep: describes {count:,} experiments, but the limit is {MOST:,}. Sweep fewer values."
         )
     together = [dict(zip(zipped, values, strict=True)) for values in zip(*zipped.values(), strict=True)] or [{}]
     combined = [dict(zip(crossed, values, strict=True)) for values in itertools.product(*crossed.values())]

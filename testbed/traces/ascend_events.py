@@ -60,7 +60,7 @@ class _Flows:
 
 @dataclass
 class _Work:
-    """A kernel, or what carries out a collective, and where its flow ends."""
+    """A kernel, or the executor of a collective, and where its flow ends."""
 
     events: Events = field(default_factory=Events)
     flows: _Flows = field(default_factory=_Flows)
@@ -114,7 +114,7 @@ def _tracks(path: Path, key: str) -> _Tracks:
         elif event.get("name") == "thread_name":
             tracks.threads[str(event.get("pid")), str(event.get("tid"))] = name
         if len(tracks.processes) + len(tracks.threads) > _MOST_TRACKS:
-            raise TraceError(f"{path} names more than {_MOST_TRACKS:,} processes and threads, which no profiler does")
+            raise TraceError(f"{path} names more than {_MOST_TRACKS:,} processes and threads, which no profile has")
     return tracks
 
 
@@ -180,7 +180,9 @@ def _add_collective(work: _Work, event: dict[str, Any], tracks: _Tracks, request
         part = int(number(args, "count", where)) * int(bits[1]) // 8
         size = part if "alltoallv" in name.lower() else whole_bytes(kind, part, group.workers, where)
         if size > MOST_BYTES:
-            raise TraceError(f"{where}: 'count' is {brief(args['count'])}, which is beyond reason")
+            raise TraceError(
+                f"{where}: 'count' is {brief(args['count'])}, which is implausible. Export the profile again"
+            )
         if size:
             kernel = replace(kernel, told=Collective(kind, size, group, start, end))
     work.events.nccl.append(kernel)

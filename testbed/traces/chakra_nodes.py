@@ -167,7 +167,9 @@ def _varint(file: io.BufferedIOBase, path: Path) -> int | None:
         value |= (byte[0] & 0x7F) << (7 * index)
         if byte[0] < 0x80:
             return value
-    raise TraceError(f"{path} is cut off or no Chakra trace: a message's length is not complete")
+    raise TraceError(
+        f"{path} is cut off, or is not a Chakra trace: the length of a message is incomplete. Copy the file again"
+    )
 
 
 def _read_messages(path: Path) -> Iterator[Any]:
@@ -206,7 +208,7 @@ def read_nodes(path: Path) -> dict[int, ChakraNode]:
     for raw in messages:
         node = _node(raw, path)
         if node.id in nodes:
-            raise TraceError(f"{path}: two nodes have the id {node.id}; a trace is of one rank")
+            raise TraceError(f"{path}: two nodes have the id {node.id}. Give each rank a file of its own")
         nodes[node.id] = node
     if not nodes:
         raise TraceError(f"{path} has metadata and no nodes")
@@ -276,7 +278,7 @@ def _node(raw: Any, path: Path) -> ChakraNode:
     where = f"{path}: node {raw.id} ({quoted(raw.name)})"
     for name in ("start_time_micros", "duration_micros"):
         if getattr(raw, name) > _LATEST_US:
-            raise TraceError(f"{where}: {name!r} is {getattr(raw, name)}, which is beyond reason")
+            raise TraceError(f"{where}: {name!r} is {getattr(raw, name)}, which is implausible. Check the file")
     attributes = {one.name: getattr(one, one.WhichOneof("value") or "name") for one in raw.attr}
     stream = "cpu" if attributes.get("is_cpu_op") else "gpu"
     kind, size, group, peer, rank, tag = None, None, NO_GROUP, "", None, 0
@@ -324,7 +326,7 @@ def _kind(raw: Any, attributes: dict[str, Any], where: str) -> Kind | None:
         if kind := kind_of(raw.name):
             return kind
         raise TraceError(
-            f"{where}: it has no attribute 'comm_type', and its name is no collective's: what is exchanged?"
+            f"{where}: it has no attribute 'comm_type', and its name is not that of a collective. Add the attribute"
         )
     if code == _BARRIER:
         return None

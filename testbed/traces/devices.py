@@ -115,7 +115,7 @@ def device(name: str | None, peak: Flops | None, mfu: float | None, memory: Band
     """The requested device; explicit values replace those of its name. None: none is requested."""
     if name is None and peak is None and memory is None:
         if mfu is not None:
-            raise RequestError("is a share of a peak, and none is given. Give --device or --peak", where="mfu")
+            raise RequestError("is a fraction of a peak, but no peak is given. Give --device or --peak", where="mfu")
         return None
     if name is not None and name.lower() not in KNOWN:
         raise RequestError(
@@ -126,7 +126,7 @@ def device(name: str | None, peak: Flops | None, mfu: float | None, memory: Band
     share = USUAL_MFU if mfu is None else mfu
     if not share or peak == 0 or memory == 0:
         raise RequestError(
-            "is 0, at which nothing is computed", where="mfu" if not share else "peak" if peak == 0 else "memory"
+            "is 0. Give a positive number", where="mfu" if not share else "peak" if peak == 0 else "memory"
         )
     label = name.lower() if name is not None else "this device"
     return Device(label, float(peak) if peak else known[0], share, float(memory) if memory else known[1])

@@ -54,7 +54,7 @@ class Request:
     sizes: tuple[Size, ...] = ()  # of a step's collectives, or one total
     ranks: int | None = None  # of its process group
     iteration: Duration | None = None  # how long a step takes (computing, where the file has no times)
-    element_size: Size | None = None  # of what the file counts in place of bytes
+    element_size: Size | None = None  # of what the file counts instead of bytes
     group_file: Path | None = None  # that lists process groups; None: the one next to the file
     steps: int | None = None  # how many the file holds, where it does not mark them
 
@@ -118,9 +118,9 @@ def detect(path: Path) -> str:
             return name
     if is_of_jax(start):
         raise TraceError(
-            f"{path} is a profile of JAX (XLA). It names no collective's size or process group, so it cannot be imported. Write table.csv: the "
-            "header time_ms,bytes, a row for each exchange of a step (when it is ready, in ms since the step began), and a last row of 0 bytes at "
-            "the end of the step, such as 222.4,0. Then: `mltcp import table.csv -o mine.json`."
+            f"{path} is a profile of JAX (XLA). It names no collective's size or process group, so it cannot be imported. Write table.csv with "
+            "the header time_ms,bytes and a row for each exchange of a step: the time since the step began, and the bytes. The last row has 0 bytes, at "
+            "the end of the step, such as 222.4,0. Then run `mltcp import table.csv -o mine.json`."
         )
     if b'"version"' in start and (b'"operations"' in start or b'"roles"' in start):
         raise TraceError(
@@ -133,9 +133,7 @@ def detect(path: Path) -> str:
         raise TraceError(
             f"{path}: the columns are {brief(columns)}. A table of exchanges needs bytes and one of time_s, time_ms, time_us."
         )
-    raise TraceError(
-        f"{path} is in no format that is recognised. Give --format NAME: {', '.join(names())}, or ./mine.py."
-    )
+    raise TraceError(f"{path} has an unknown format. Give --format NAME: {', '.join(names())}, or ./mine.py.")
 
 
 def is_of_jax(start: bytes) -> bool:
@@ -238,7 +236,7 @@ def _read(paths: Sequence[Path], request: Request, format: str | None) -> list[P
     for path, importer in zip(paths, importers, strict=True):
         for field, option in OPTIONS.items():
             if getattr(request, field) and field not in importer.USES:
-                raise TraceError(f"{path}: {option} means nothing for this format ({importer.TITLE})")
+                raise TraceError(f"{path}: {option} has no effect for this format ({importer.TITLE})")
     if len(set(formats)) == 1 and hasattr(importers[0], "read_ranks"):
         told: list[Profile] | JobProfile = importers[0].read_ranks(list(paths), request)
         if isinstance(told, JobProfile):
@@ -265,11 +263,13 @@ def _check_steps(path: Path, profile: Profile) -> None:
     for number, step in enumerate(profile.steps, 1):
         may_be_empty = profile.back_to_back or not step.exchanges
         if not (0 < step.duration_s * 1e9 <= Duration.limit or (may_be_empty and step.duration_s == 0)):
-            raise TraceError(f"{path}: step {number} takes {step.duration_s:g} s, which no iteration does")
+            raise TraceError(
+                f"{path}: step {number} takes {step.duration_s:g} s, which is implausible for an iteration. Check the file"
+            )
         for exchange in step.exchanges:
             if not 0 < exchange.bytes <= Size.limit:
                 raise TraceError(
-                    f"{path}: the {exchange.kind} of {exchange.bytes} bytes in step {number} is beyond reason"
+                    f"{path}: the {exchange.kind} of {exchange.bytes} bytes in step {number} is implausible. Check the file"
                 )
             if not 0 <= exchange.ready_s <= exchange.end_s <= step.duration_s * (1 + 1e-9):
                 raise TraceError(

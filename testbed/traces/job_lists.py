@@ -58,7 +58,7 @@ class Replayed:
 
 @dataclass(frozen=True)
 class JobList:
-    """Jobs to schedule; ``synthetic``: what of them was drawn, in words."""
+    """Jobs to schedule; ``synthetic``: what of them was sampled, in words."""
 
     requests: tuple[Request, ...]
     synthetic: str = ""
@@ -110,7 +110,7 @@ def read(path: Path, rate_bps: int, seed: int, format: str | None = None, *, kee
         chosen = next((one for one in formats() if one.recognises(text[:HEAD], path)), None)
     if chosen is None:
         raise RequestError(
-            f"{shown(path, 200)} is no list of jobs that is known here: {'; '.join(one.TITLE for one in formats())}. Give a CSV "
+            f"{shown(path, 200)} is not a known kind of job list: {'; '.join(one.TITLE for one in formats())}. Give a CSV "
             "file with the columns job,gpus,iterations,gradient_bytes,compute_s,arrival_s."
         )
     omitted = Omissions()
@@ -188,7 +188,7 @@ def logged(entries: Iterable[tuple[str, Any]], job: Callable[[Any], Logged], omi
 
 
 def filled(logged: Sequence[Logged], seed: int) -> list[Replayed]:
-    """Jobs with the iterations and the gradient of a model that is drawn; the first arrives at 0.
+    """Jobs with the iterations and the gradient of a sampled model; the first arrives at 0.
 
     Iterations are as many as computing alone fits into the time that the job took, one at least.
     """
@@ -210,7 +210,7 @@ def poisson(requests: Sequence[Request], gpus: int, load: float, seed: int) -> l
     draw = random.Random(f"arrivals {seed}")
     work = sum(one.gpus * one.iterations * one.compute_s for one in requests) / len(requests)
     if not work:
-        raise RequestError("load: these jobs compute nothing, so that no rate of arrivals makes a load")
+        raise RequestError("load: these jobs do not compute, so no arrival rate gives this load. Leave --load out")
     now, found = 0.0, []
     for one in requests:
         found.append(replace(one, arrival_s=now))

@@ -213,7 +213,7 @@ def number(record: dict[str, Any], field: str, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise TraceError(f"{where}: {field!r} is {brief(value)}, which is not a number")
     if not 0 <= value <= 1e18:
-        raise TraceError(f"{where}: {field!r} is {brief(value)}; it has to be at least 0, and within reason")
+        raise TraceError(f"{where}: {field!r} is {brief(value)}. It must be a plausible number of at least 0")
     return value
 
 

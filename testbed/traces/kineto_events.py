@@ -159,7 +159,7 @@ def read_events(path: Path) -> Events:
         if event.get("ph") == "X":
             add(events, event, path)
     if nothing:
-        raise TraceError(f"{path} has no 'traceEvents', or none in it: is it a trace of the PyTorch profiler?")
+        raise TraceError(f"{path} has no 'traceEvents', or an empty one. Give a trace of the PyTorch profiler")
     return events
 
 

@@ -390,7 +390,7 @@ class _Job:
         if self.passed_on > MOST_PASSED_ON:
             raise TraceError(
                 "its receives wait for each other in long chains, and in another order than the sends. "
-                f"These come to more than {MOST_PASSED_ON:,} dependencies. Write fewer iterations, or each receive without what it waits for"
+                f"That makes more than {MOST_PASSED_ON:,} dependencies. Write fewer iterations, or remove dependencies of receives"
             )
         return found
 

@@ -103,7 +103,7 @@ def names() -> list[str]:
 def load(name: str) -> Model:
     """A model of the library by name, or of a file (``./mine.toml``); raises `RequestError`."""
     if not is_text(name):
-        raise RequestError(f"{quoted(name)} is no name", where="model")
+        raise RequestError(f"{quoted(name)} is not a name: use letters, digits, and . _ -", where="model")
     if not name.endswith(".toml") and name not in names():
         hint = did_you_mean(name, names(), f"There are {', '.join(names())}. Or name a file: ./mine.toml.")
         raise RequestError(f"unknown model {quoted(name)}. {hint}", where="model")
@@ -126,7 +126,7 @@ def _model(text: str) -> Model:
     except (msgspec.ValidationError, RecursionError) as error:
         raise RequestError(f"{shown(error, 200)}. docs/reference/model-jobs.md lists the fields of a model") from error
     if not is_text(model.title) or not is_text(model.source):
-        raise RequestError("is no text", where="title")
+        raise RequestError("is not a text", where="title")
     if isinstance(model, Transformer):
         _check(model)
     elif model.bottom[-1] != model.dimension:

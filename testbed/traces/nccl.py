@@ -62,7 +62,7 @@ def whole_bytes(kind: Kind, part: int, workers: int, where: str) -> int:
         return part
     if not workers:
         raise TraceError(
-            f"{where}: the whole size of its {kind} is unknown, because it does not say how many ranks take part. Give --ranks 8"
+            f"{where}: the whole size of its {kind} is unknown, because the file does not give the number of ranks. Give --ranks 8"
         )
     return part * workers
 

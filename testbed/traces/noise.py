@@ -5,7 +5,7 @@ written             what it does to the compute times of an iteration
 ==================  ===========================================================================
 ``5%``              × normal(1, 0.05), not below 0; ``normal:5%`` is the same
 ``lognormal:5%``    × lognormal with mean 1 and standard deviation 0.05: never early by much
-``stragglers:5%``   in 5 % of the iterations one worker, drawn evenly, is slower by a Pareto
+``stragglers:5%``   in 5 % of the iterations one worker, sampled uniformly, is slower by a Pareto
                     factor (shape 1.5, at most 10): a heavy tail
 ==================  ===========================================================================
 """
@@ -31,7 +31,7 @@ class Noise(Written):
     def read(self) -> None:
         kind, colon, amount = self.rpartition(":")
         if colon and kind not in KINDS:
-            raise UnitError(f"{quoted(kind)} is no kind of noise; there are {', '.join(KINDS)}")
+            raise UnitError(f"{quoted(kind)} is not a kind of noise. Give one of {', '.join(KINDS)}")
         self.kind, self.amount = kind or "normal", Share(amount).value
 
 

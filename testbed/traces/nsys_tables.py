@@ -96,5 +96,5 @@ class Tables:
         if time.monotonic() > self._until:
             return TraceError(f"{self.path} takes longer to read than {LONGEST_S:g} s: profile fewer steps")
         return TraceError(
-            f"{self.path} is damaged, or no export of nsys: {shown(error)}. Export it again: nsys export --type sqlite"
+            f"{self.path} is damaged, or not an export of nsys: {shown(error)}. Export it again: nsys export --type sqlite"
         )

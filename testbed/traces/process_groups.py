@@ -204,7 +204,7 @@ def layout(groups: Sequence[Group], world: int) -> tuple[Groups, list[str]]:
     if sizes > MOST_RANKS:
         names = ", ".join(_called(group) for group in groups)
         raise TraceError(
-            f"its process groups ({names}) make {sizes} ranks, and {MOST_RANKS} is the most. Import one of them with --group NAME"
+            f"its process groups ({names}) make {sizes} ranks, and {MOST_RANKS} is the limit. Import one of them with --group NAME"
         )
     found: Groups = {}
     stride = 1

@@ -106,7 +106,7 @@ class _Ranks:
         total = sum(map(len, graphs))
         if total > MOST_STEPS:
             raise TraceError(
-                f"{files[0]}: its ranks have {total:,} nodes together, and {MOST_STEPS:,} is the most of one iteration. "
+                f"{files[0]}: its ranks have {total:,} nodes together, but the limit of one iteration is {MOST_STEPS:,}. "
                 f"Generate fewer layers or micro-batches"
             )
         self.graphs, self.files, self.named, self.alone = graphs, files, named, alone
@@ -161,14 +161,14 @@ class _Ranks:
                     missing = next(rank for rank, number in zip(members, numbers, strict=True) if number is None)
                     raise TraceError(
                         f"{self.where(*keys[0])}: it is collective {count} of process group {quoted(name)}, and rank {missing} has only {count} of them. "
-                        f"All ranks of a group carry out the same ones"
+                        f"All ranks of a group must execute the same ones"
                     )
                 for rank, number in keys[1:]:
                     other = self.graphs[rank][number]
                     if (other.kind, other.size, other.of_each) != (first.kind, first.size, first.of_each):
                         raise TraceError(
                             f"{self.where(rank, number)}: collective {count} of process group {quoted(name)} is {other.kind} of {other.size} bytes here and "
-                            f"{first.kind} of {first.size} bytes on rank {keys[0][0]}. All ranks of a group carry out the same ones in the same order"
+                            f"{first.kind} of {first.size} bytes on rank {keys[0][0]}. All ranks of a group must execute the same ones in the same order"
                         )
                 yield _Exchange(instance, keys)
 
@@ -344,7 +344,9 @@ class _Ranks:
         members = self.members.get((node.group, rank), ()) if _is_collective(node) else ()
         size = node.size * len(members) if node.of_each and members else node.size
         if max(size, node.memory_bytes or 0) > Size.limit or node.duration_ns > Duration.limit:
-            raise TraceError(f"{self.files[rank]}: node {quoted(node.name)}: its {node.kind} is beyond reason")
+            raise TraceError(
+                f"{self.files[rank]}: node {quoted(node.name)}: its {node.kind} is implausible. Check the file"
+            )
         if node.kind == "compute":
             timed = node.flops is None and node.memory_bytes is None
             return Operation(

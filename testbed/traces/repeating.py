@@ -111,7 +111,7 @@ def iterations(
     if found is None:
         often = f"no sequence of its {len(calls)} exchanges takes place {steps or 'several'} times in a row"
         raise TraceError(
-            f"{path}: {often}, so its iterations are unknown. Record at least five training steps, or say how many there are with --steps 10"
+            f"{path}: {often}, so its iterations are unknown. Record at least five training steps, or give their number with --steps 10"
         )
     start = found.first + (_turn(calls, large, found) if timed else 0)
     starts = list(range(start, found.first + found.count - found.period + 1, found.period))

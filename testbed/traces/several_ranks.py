@@ -99,7 +99,7 @@ class _Rank:
         return self.iteration.moments
 
     def same_as(self, other: _Rank) -> bool:
-        """Whether both exchange the same, and compute alike."""
+        """Whether both exchange and compute the same."""
         if self.what != other.what:
             return False
         noise = max(spread(self.iteration.computing), spread(other.iteration.computing))
@@ -140,7 +140,9 @@ class _Together:
         last = max(*self.ranks, *(rank for lines in self.instances.values() for line in lines for rank in line))
         self.world = max(last + 1, *(one.world for one in profiles))
         if self.world > MOST_RANKS:
-            raise TraceError(f"the profiles are of a job of {self.world} ranks, and {MOST_RANKS} is the most")
+            raise TraceError(
+                f"the profiles are of a job of {self.world} ranks, but the limit is {MOST_RANKS}. Profile fewer ranks"
+            )
         self.said: list[str] = []
 
     def _renamed(self, rank: int, one: Exchange) -> Exchange:

@@ -179,8 +179,8 @@ class Trace(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
         factor = rate_bps / self.native_rate
         if max(op.size for op in self.all_operations) * factor > Size.limit:
             raise TraceError(
-                f"trace {quoted(self.name)}: its bytes, scaled from {self.native_rate} to {Rate(rate_bps)}, are beyond anything "
-                "this can emulate; is its native_rate right?"
+                f"trace {quoted(self.name)}: its bytes, scaled from {self.native_rate} to {Rate(rate_bps)}, are too many to "
+                "emulate. Check its native_rate."
             )
         scaled = self.mapped(lambda op: _scaled(op, factor))
         return msgspec.structs.replace(scaled, native_rate=Rate(rate_bps))
@@ -201,7 +201,7 @@ class Trace(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
             return devices.device(name, peak, mfu, memory)
         if self.device is None:
             raise RequestError(
-                f"is a share of a peak, and trace {quoted(self.name)} names no device. Give --device or --peak",
+                f"is a fraction of a peak, but trace {quoted(self.name)} names no device. Give --device or --peak",
                 where="mfu",
             )
         return self.device.device(mfu)
@@ -290,8 +290,8 @@ def load(name: str) -> Trace:
     except MissingError as error:
         if is_file(name):
             raise TraceError(
-                f"{shown(name, 200)} is no trace: the name of one ends in .json. Of a profile or a table "
-                f"`{command('import', shown(name, 200), '-o', 'mine.json')}` makes one"
+                f"{shown(name, 200)} is not a trace, whose name ends in .json. For a profile or a table, "
+                f"`{command('import', shown(name, 200), '-o', 'mine.json')}` makes a trace."
             ) from error
         hint = did_you_mean(name, names(), f"The library has {', '.join(names())}. Or name a file: ./mine.json.")
         raise TraceError(f"there is no trace {quoted(name)}. {hint}") from error
@@ -313,7 +313,7 @@ def _loaded(path: Path, data: bytes) -> Trace:
     for operations in _lists(raw):
         if len(operations) > MOST_OPERATIONS:
             raise TraceError(
-                f"{shown(path, 200)} has {len(operations):,} operations, and {MOST_OPERATIONS:,} is the most: a trace is one iteration"
+                f"{shown(path, 200)} has {len(operations):,} operations, but the limit is {MOST_OPERATIONS:,}. A trace is one iteration: import fewer steps"
             )
         if raw["version"] == VERSION_2:
             _write_units(operations)
@@ -363,7 +363,7 @@ def save(trace: Trace, path: Path) -> None:
     text += f',\n  "{name}": [\n    ' + ",\n    ".join(lines) + "\n  ]\n}\n"
     if (length := len(text.encode())) > MOST_BYTES:
         raise TraceError(
-            f"{shown(path, 200)}: the trace has {length:,} bytes as a file, and {MOST_BYTES:,} is the most that can be read. "
+            f"{shown(path, 200)}: the trace has {length:,} bytes as a file, but the limit is {MOST_BYTES:,}. "
             "A trace is one iteration: import fewer operations or micro-batches"
         )
     beside = path.with_name(f".{secrets.token_hex(8)}.new")

@@ -439,6 +439,6 @@ def _joined(items: Sequence[Item]) -> list[Item]:
 def _size(size: int) -> Size:
     if size > Size.limit:
         raise RequestError(
-            f"an operation has {size:,} bytes, which nothing can emulate. Give smaller dimensions", where="model"
+            f"an operation has {size:,} bytes, too many to emulate. Give smaller dimensions", where="model"
         )
     return Size(size)

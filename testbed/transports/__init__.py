@@ -108,7 +108,7 @@ class Close:
 
 @dataclass(frozen=True)
 class Delivery:
-    """How a message ended, at both ends alike; times on the monotonic clock."""
+    """How a message ended, the same at both ends; times on the monotonic clock."""
 
     bytes: int
     delivered: int
@@ -217,7 +217,7 @@ class Place:
     port: int  # the first of those that the job listens at
     flows: Sequence[Flow]  # of the job, in an order that all its workers agree on
     channels: int = 1  # connections per flow
-    congestion_control: str = "reno"  # of what goes by TCP
+    congestion_control: str = "reno"  # of what is sent over TCP
     mark: int = 0  # SO_MARK of its sockets, which identifies them; 0: none
     seed: bytes = b""  # of its random numbers; empty: the machine's own
     copying: bool = True  # bytes are copied, as a program does, and not only counted
@@ -374,10 +374,12 @@ class Transport:
         """Raises `RequestError` if it does not carry those of a real training (`testbed.transports.torch`)."""
         if not self.datagrams or self.options.by_tcp is not None:
             raise RequestError(
-                f"{quoted(self.name)}: what goes by TCP is what PyTorch does by itself; here it is ltp with broadcast=ltp, mlt or dlcp"
+                f"{quoted(self.name)}: PyTorch sends over TCP by itself. Give ltp:broadcast=ltp, mlt, or dlcp"
             )
         if self.close("gradient").missing != "zero":
-            raise RequestError(f"{quoted(self.name)}: fill: in a real training what does not arrive counts as zero")
+            raise RequestError(
+                f"{quoted(self.name)}: fill: in a real training, missing gradients count as zero. Leave it out"
+            )
 
 
 @cache

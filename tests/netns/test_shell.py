@@ -63,7 +63,7 @@ def test_hosts_are_named_namespaces(tmp_path: Path) -> None:
         assert "1 received" in done.stdout, done.stderr
         assert {"l1", "l2", "r1", "r2", "s1", "s2"} <= names()
         with session(["shell", *FLAGS], tmp_path) as other:
-            assert "there is a network namespace of that name" in other.rest().replace("\n", " ")
+            assert "a network namespace of this name exists" in other.rest().replace("\n", " ")
         shell.type("pause 1s")
         assert "a real clock does not stop" in shell.until(PROMPT)
         shell.type("run")

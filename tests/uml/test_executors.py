@@ -375,8 +375,8 @@ def test_ctrl_c_leaves_nothing_running_on_any_worker(tmp_path: Path, ours: bool)
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        (("--executor", "spark"), "there are local, dask[:ADDRESS] and slurm[:PARTITION]"),
-        (("--executor", "dask:localhost"), "an address is tcp://HOST:PORT"),
+        (("--executor", "spark"), "Give local, dask[:ADDRESS] or slurm[:PARTITION]"),
+        (("--executor", "dask:localhost"), "Write dask:tcp://HOST:PORT"),
         (("--executor", "dask", "--verify-sample", "2"), "not between 0 and 100 %"),
     ],
 )
@@ -407,7 +407,7 @@ def test_workers_of_another_source_are_refused_with_both(tmp_path: Path) -> None
     with cluster(workers=1, checkout=theirs) as there:
         found = done(tmp_path, "--executor", f"dask:{there.address}", out="none")
     words = " ".join(found.stderr.split())
-    assert found.returncode == EXIT_MACHINE and "install the same on both" in words
+    assert found.returncode == EXIT_MACHINE and "Install the same on both" in words
     assert source_sha256()[:12] in words and words.count("of source") == 2
     assert not (tmp_path / "none").exists()
 

@@ -115,7 +115,7 @@ def test_a_process_that_spins_is_ended(tmp_path: Path) -> None:
 
 def test_a_run_that_lacks_memory_is_ended(tmp_path: Path) -> None:
     with pytest.raises(
-        TestbedError, match="memory that it was given"
+        TestbedError, match="guest kernel ran out of memory"
     ):  # killed for it, or for ever looking for a page to free
         uml.find().run(own_plan(tmp_path, GREEDY), lambda event: None, Patience())
 

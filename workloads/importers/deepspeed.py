@@ -185,7 +185,7 @@ def _sized(kind: Kind, part: int, ranks: int, path: Path) -> int:
         )
     size = part * ranks if kind == "all_gather" else part
     if size > MOST_BYTES:
-        raise TraceError(f"{path}: the size {brief(part)} of its {kind} is beyond reason")
+        raise TraceError(f"{path}: the size {brief(part)} of its {kind} is implausible. Check the file")
     return size
 
 

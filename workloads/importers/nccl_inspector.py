@@ -133,7 +133,7 @@ class _Record:
         peer = str(int(number(perf, "p2p_peer", where))) if of == "p2p" else ""
         whole = whole_bytes(kind, int(size), group.workers, where)
         if not 0 < whole <= MOST_BYTES or size != int(size):
-            raise TraceError(f"{where}: '{of}_msg_size_bytes' is {brief(size)}, which is beyond reason")
+            raise TraceError(f"{where}: '{of}_msg_size_bytes' is {brief(size)}, which is implausible. Check the file")
         lasted = int(number(perf, f"{of}_exec_time_us", where))
         start, end = self._kernels(perf, of, where)
         written = int(number(metadata, "dump_timestamp_us", where)) if "dump_timestamp_us" in metadata else 0

@@ -115,7 +115,7 @@ class _Log:
         workers = int(call[7] or 0) or workers or self.request.ranks or 0
         size = whole_bytes(kind, count * each, workers, where)
         if size > MOST_BYTES:
-            raise TraceError(f"{where}: count {brief(call[3])} is beyond reason")
+            raise TraceError(f"{where}: count {brief(call[3])} is implausible. Check the file")
         peer = str(int(call[5])) if kind in ("send", "recv") else ""
         self._count += 1
         self.logged.append(

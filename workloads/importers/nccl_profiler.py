@@ -119,7 +119,7 @@ class _Record:
         if each is None:
             raise TraceError(f"{where}: 'Datatype' is {brief(args.get('Datatype'))}, which is none of NCCL's")
         if count != int(count) or not count * each <= MOST_BYTES:
-            raise TraceError(f"{where}: 'Count' is {brief(count)}, which is beyond reason")
+            raise TraceError(f"{where}: 'Count' is {brief(count)}, which is implausible. Check the file")
         rank = int(number(args, "Rank", where))
         peer = str(int(number(args, "Peer", where))) if kind in ("send", "recv") else ""
         begin = number(one.event, "ts", where)

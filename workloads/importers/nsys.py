@@ -264,7 +264,9 @@ class _Export:
             name = f"{number & (1 << 64) - 1:#x}" if number is not None else f"stream {kernel.stream}"
             size = 0 if part is None else whole_bytes(kind, part, workers, str(self.path))
             if not 0 <= size <= MOST_BYTES:
-                raise TraceError(f"{self.path}: {one.function} has the message size {part}, which is beyond reason")
+                raise TraceError(
+                    f"{self.path}: {one.function} has the message size {part}, which is implausible. Check the file"
+                )
             peer = one.values.get(PEER)
             call = Call(kind, size, Group(name, workers), "" if peer is None else str(peer))
             logged.append((Logged(call, rank), one))

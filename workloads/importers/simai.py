@@ -344,7 +344,7 @@ class _Loop:
         if self.computed_ns:
             if self.computed_ns > Duration.limit:
                 raise TraceError(
-                    f"{self.path}: computing of {self.computed_ns / 1e9:g} s without an exchange is beyond reason"
+                    f"{self.path}: computing of {self.computed_ns / 1e9:g} s without an exchange is implausible. Check the file"
                 )
             length = Duration(self.computed_ns)
             self.computed = self.add(

@@ -35,7 +35,7 @@ def lacks(plan: Plan) -> Lack | None:
     """Why ``plan`` cannot be computed as flows; None if it can."""
     if plan.background:
         return Lack(
-            f"background traffic ({plan.background[0].label}) is made of packets, and the flow simulator has none"
+            f"background traffic ({plan.background[0].label}) consists of packets, but the flow simulator has no packets"
         )
     for job in plan.jobs:
         who = f"job {job.job} ({job.trace})"
@@ -45,42 +45,36 @@ def lacks(plan: Plan) -> Lack | None:
                 "use --on host, or record it (`mltcp record`) and replay its trace",
             )
         if job.trains is not None:
-            return Lack(
-                f"{who} learns from what arrives, and in the flow simulator nothing but time does", "use --on uml"
-            )
+            return Lack(f"{who} trains on received gradients, but the flow simulator sends no data")
         if not job.by_tcp:
             return Lack(
-                f"{who} is carried by {job.transport}, which is about losses and timeouts, and the flow simulator has none of either"
+                f"{who} uses {job.transport}, which handles losses and timeouts, but the flow simulator has neither"
             )
         if job.window is not None or job.overlaps:
-            return Lack(
-                f"{who} has several exchanges or iterations in flight, and the flow simulator replays one after the other"
-            )
+            return Lack(f"{who} overlaps exchanges or iterations, but the flow simulator replays one after the other")
         if job.life is not None:
             return Lack(
-                f"{who} asks for GPUs, for which others wait",
+                f"{who} requests GPUs, for which other jobs wait",
                 "use --on uml; `mltcp schedule JOBS --on flow` computes a cluster's jobs as flows",
             )
         if job.falls:
-            return Lack(
-                f"{who} falls in priority with what it has sent, and how flows share a link then was not measured"
-            )
+            return Lack(f"{who} loses priority as it sends, and the shares of such flows were not measured")
         if job.exclusive:
-            return Lack(f"{who} holds its links while it communicates, and in the flow simulator flows share them")
+            return Lack(f"{who} reserves its links while it communicates, but in the flow simulator flows share links")
         if job.cc.source is not None or flow_weights.base(job.cc) not in flow_weights.BASES:
             return Lack(
-                f"how flows of {job.cc.spec} share a link was not measured (it was for {', '.join(flow_weights.BASES)})"
+                f"the shares of flows of {job.cc.spec} were not measured (only of {', '.join(flow_weights.BASES)})"
             )
         if job.cc.constants and catalogue.of_the_kernel(job.cc):
-            return Lack(f"how flows of {job.cc.spec} share a link was measured with the kernel's own parameters only")
+            return Lack(f"the shares of flows of {job.cc.spec} were measured only with the kernel's own parameters")
         if job.ideal_s == 0:
-            return Lack(f"{who} computes nothing and crosses no link, so that its iterations take no time")
+            return Lack(f"{who} neither computes nor crosses a link, so its iterations take no time")
     if queue := next((link.queue for link in plan.bottlenecks.values() if link.queue), None):
-        return Lack(f"{queue.typed} (--queue) decides packet by packet, and the flow simulator has no packets")
+        return Lack(f"{queue.typed} (--queue) acts on packets, but the flow simulator has no packets")
     if traced := next((link.trace for link in plan.bottlenecks.values() if link.trace), None):
-        return Lack(f"links follow {traced.name} (rate_trace), and the rates of the flow simulator are constant")
+        return Lack(f"links follow {traced.name} (rate_trace), but rates in the flow simulator are constant")
     if any(link.control for link in plan.bottlenecks.values()):
-        return Lack("priority queues (--priority-queues) tell packets apart, and the flow simulator has none")
+        return Lack("priority queues (--priority-queues) sort packets, but the flow simulator has no packets")
     if plan.wires:
         name, wire = next(iter(plan.wires.items()))
         what = "delays" if wire.delay_ns else "loses or damages packets"
@@ -140,7 +134,9 @@ class FlowLevel:
                         f"the wall limit of {patience.wall_s:g} s (--wall-limit) ended the run. Raise it, or leave it out."
                     )
                 if built.loop.following_s == float("inf") and not leaving:
-                    raise TestbedError("nothing happens any more, though jobs have not ended: a link of 0 bit/s?")
+                    raise TestbedError(
+                        "Run stopped: no job can continue. Check that every link has a rate above 0 bit/s, also after each [[event]]."
+                    )
             else:
                 what(built)
                 leaving -= {

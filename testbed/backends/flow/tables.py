@@ -87,7 +87,7 @@ class Recorded:
         counted = [one for one in self.ended if one.iteration < self.plan.jobs[one.job].iterations]
         if idle := {*range(len(self.plan.jobs))} - {one.job for one in counted}:
             number = self.plan.jobs[min(idle)].job
-            raise TestbedError(f"job {number} left before it had ended a single iteration; let it stay longer (leave).")
+            raise TestbedError(f"job {number} left before its first iteration ended. Give it a later `leave`.")
         counted.sort(key=lambda one: (one.job, one.iteration))
         tables = {
             "iterations.csv": rows.text(rows.Iteration, self._iterations(counted), DECIMALS),
@@ -137,7 +137,7 @@ class Recorded:
 
 
 def _by_rank(job: JobPlan) -> list[list[tuple[str, str | int]]]:
-    """Name and key of each collective that a rank carries out."""
+    """Name and key of each collective that a rank executes."""
     everyone = range(len(job.hosts))
     found: list[list[tuple[str, str | int]]] = [[] for _ in everyone]
     for operation in job.collectives:

@@ -144,7 +144,7 @@ class Kernel:
         """
         self.check_owner()
         if not re.fullmatch(r"tcp_\w+", source.stem, re.ASCII):  # it becomes part of a makefile
-            raise RequestError(f"{source}: a congestion control of your own is in a file named tcp_NAME.c.")
+            raise RequestError(f"{source}: the file of a custom module must be named tcp_NAME.c.")
         headers = {header.name: header for folder in (SOURCES, source.parent) for header in sorted(folder.glob("*.h"))}
         folder = self.folder / "modules" / f"own-{compute_digest([source, *headers.values(), SOURCES / 'Kbuild'])[:12]}"
         module = folder / f"{source.stem}.ko"
@@ -152,8 +152,8 @@ class Kernel:
             return module
         if self.is_shipped:
             raise MachineError(
-                f"{source} must be compiled, and the shipped kernel has no headers for it: build a kernel here, once "
-                "(`mltcp kernel --build`, about three minutes; it needs a compiler)."
+                f"{source} must be compiled, but the shipped kernel has no headers. Build a kernel here, once "
+                "(`mltcp kernel --build`, about three minutes, with a compiler)."
             )
         check_tools(TOOLS, "the user-mode Linux kernel")
         with locked(self.folder / "modules.lock"):

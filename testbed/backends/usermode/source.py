@@ -51,7 +51,7 @@ EDITS = (
     # Two timers may be closer than 500 ns: frames at 200 Gbit/s are.
     Edit("arch/um/include/linux/time-internal.h", r"(#define TIMER_MIN_DELTA) +500\b", r"\1 1"),
     # Random numbers follow from the seed alone (kernel/uml/preload.c hands it out), not from
-    # when which interrupt came; and a new key is drawn when `testbed.linux.run_in_kernel` asks for it.
+    # when which interrupt came; and a new key is generated when `testbed.linux.run_in_kernel` asks for it.
     Edit(
         "drivers/char/random.c", r"\bextract_entropy\(([\w.]+), sizeof\(\1\)\)", r"os_getrandom(\1, sizeof(\1), 0)", 3
     ),
@@ -141,7 +141,7 @@ class Origin:
         )
         match = re.search(r"^Version: (\S+)$", shown.stdout, re.MULTILINE)
         if not match:
-            raise MachineError(f"apt does not tell the version of {package}: {shown.stderr.strip()}. {hint}")
+            raise MachineError(f"apt gives no version of {package}: {shown.stderr.strip()}. {hint}")
         upstream = re.match(r"[\d.]+", match[1])
         return cls(upstream[0] if upstream else match[1], f"{package} {match[1]}", package=package)
 

@@ -40,11 +40,15 @@ def check(name: str, machines: Mapping[str, object]) -> None:
     """Raises `RequestError` unless ``--executor`` is one of ours, and takes what is to run."""
     kind, colon, rest = name.partition(":")
     if kind not in KINDS or (colon and (kind == "local" or not rest)):
-        raise RequestError(f"--executor {quoted(name)}: there are local, dask[:ADDRESS] and slurm[:PARTITION]")
+        raise RequestError(
+            f"--executor {quoted(name)}: no such executor. Give local, dask[:ADDRESS] or slurm[:PARTITION]."
+        )
     if kind == "dask" and colon and not re.fullmatch(r"\w+://\S+:\d+", rest):
-        raise RequestError(f"--executor {quoted(name)}: an address is tcp://HOST:PORT or tls://HOST:PORT")
+        raise RequestError(
+            f"--executor {quoted(name)}: not an address of a Dask scheduler. Write dask:tcp://HOST:PORT or dask:tls://HOST:PORT."
+        )
     if kind != "local" and (real := [backend for backend in machines if backend_names.in_real_time(backend)]):
         raise RequestError(
-            f"--executor {quoted(name)} is for runs under virtual time, and these are on {', '.join(real)}: on a real clock, runs that share a "
+            f"--executor {quoted(name)} runs only under virtual time, and these runs are on {', '.join(real)}. On a real clock, runs that share a "
             "machine disturb each other. Use --on uml, or other machines by --on ssh:HOST."
         )

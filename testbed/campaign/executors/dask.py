@@ -135,7 +135,7 @@ class Cluster:
         }
         words = "; ".join(f"{worker}: {reason}" for worker, reason in reasons.items())
         if reasons and len(reasons) == len(said):
-            raise MachineError(f"no worker can carry out runs: {words}")
+            raise MachineError(f"no Dask worker can run these experiments: {words}")
         if reasons:
             say(f"left out: {words}")
 

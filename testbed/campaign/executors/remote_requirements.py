@@ -1,4 +1,4 @@
-"""What a driver and a worker on another machine must agree in, and what the worker needs: for Dask and Slurm alike."""
+"""What a driver and a worker on another machine must agree in, and what the worker needs, for both Dask and Slurm."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def check(maker: Maker) -> None:
     here = socket.gethostname()
     if (__version__, source_sha256()) != (maker.version, maker.source_sha256):
         raise MachineError(
-            f"the worker on {here} has testbed {__version__} of source {source_sha256()[:12]}, the driver has {maker}: "
-            "install the same on both (a checkout of the same commit, without changes)."
+            f"the worker on {here} has testbed {__version__} of source {source_sha256()[:12]}, but the driver has {maker}. "
+            "Install the same on both: a checkout of the same commit, without changes."
         )
     own = versions()
     if others := [name for name in own if own[name] != maker.versions.get(name)]:
@@ -63,11 +63,11 @@ def check(maker: Maker) -> None:
             ", ".join(f"{name} {of.get(name, 'missing')}" for name in others) for of in (own, maker.versions)
         )
         raise MachineError(
-            f"the worker on {here} has {ours}, the driver {theirs}: install the same on both (`make setup` at the same commit)."
+            f"the worker on {here} has {ours}, but the driver has {theirs}. Install the same on both: `make setup` at the same commit."
         )
     if lacking := missing():
         raise MachineError(f"the worker on {here} cannot run user-mode Linux: {lacking}.")
     if not kernels.is_here(maker.kernel):
         raise MachineError(
-            f"the worker on {here} has not the driver's kernel {maker.kernel.version}, and could not take it (is its disk full?)."
+            f"the worker on {here} lacks the driver's kernel {maker.kernel.version}, and could not store it. Check that its disk is not full."
         )

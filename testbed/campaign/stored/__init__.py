@@ -30,7 +30,7 @@ _CONSTANT = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,55}")
 def check(plan: Plan, where: Path) -> None:
     """Raises `RequestError` if no request leads to this plan, which was read ``where``."""
     for wrong in _wrong(plan):
-        raise RequestError(f"{where}: its plan is none that this testbed makes: {wrong}.")
+        raise RequestError(f"{where}: this testbed makes no such plan: {wrong}. Make the run again.")
 
 
 def check_trusted(plan: Plan, where: Path, *, trusted: bool) -> None:
@@ -38,8 +38,8 @@ def check_trusted(plan: Plan, where: Path, *, trusted: bool) -> None:
     named = list(dict.fromkeys(_executed(plan)))
     if named and not trusted:
         raise RequestError(
-            f"{where} names code, and repeating the run executes it as you: {', '.join(named)}. Another user may have written it, and "
-            f"that folder. Read it, then add {external.FLAG}."
+            f"{where} names code that repeating the run executes with your rights: {', '.join(named)}. Another user may have written "
+            f"it. Read it, then add {external.FLAG}."
         )
 
 

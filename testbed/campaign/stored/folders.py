@@ -89,7 +89,7 @@ def _apart(name: str, out: Path, there: Asked, asked: Asked, *, default: bool) -
         if other is None or not _is_other(other, asked):
             return candidate
     raise RequestError(
-        f"{out / found}: holds another experiment than its name says. Results are never replaced unasked. Move that folder, or "
+        f"{out / found}: holds a different experiment than its name states, and results are never replaced without --again or --renew. Move that folder, or "
         "name another experiment (--name)."
     )
 

@@ -135,9 +135,11 @@ def run(parsed: argparse.Namespace) -> int:
             print(plain(f"{name}: {has}" if has else name))
         return EXIT_OK
     if parsed.jobs is None:
-        raise RequestError("schedule: name a list of jobs; `mltcp schedule --help` says what it may be")
+        raise RequestError(
+            "schedule: name a job list, such as jobs.csv. `mltcp schedule --help` describes its columns."
+        )
     if len(set(names)) < len(names):
-        raise RequestError(f"--scheduler: {' '.join(names)} names one twice")
+        raise RequestError(f"--scheduler: {' '.join(names)} names a scheduler twice. Name each one once.")
     for name in names:
         with within("--scheduler"):
             job.parse(name)
@@ -147,12 +149,12 @@ def run(parsed: argparse.Namespace) -> int:
         if getattr(parsed, name) and not (parsed.emulate or (parsed.on and name == "system"))
     ]:
         raise RequestError(
-            f"--{stray[0].replace('_', '-')} is for --emulate (--system for --on flow, too); a computed schedule has none"
+            f"--{stray[0].replace('_', '-')} needs --emulate (--system also works with --on flow). Add --emulate, or leave it out."
         )
     model, rate = _model(parsed)
     sizes = _sizes(parsed.servers, parsed.gpus, parsed.seed)
     if not 0 <= parsed.seed <= 2**31:
-        raise RequestError(f"--seed: {parsed.seed} is not between 0 and 2147483648")
+        raise RequestError(f"--seed: {parsed.seed} is not between 0 and 2147483648. Give another seed.")
     found = job_lists.read(Path(parsed.jobs), rate, parsed.seed, parsed.format, keep_duty=bool(parsed.keep_duty))
     with within(parsed.jobs):
         found = found.fitting(sum(sizes))
@@ -160,7 +162,7 @@ def run(parsed: argparse.Namespace) -> int:
     if parsed.load is not None:
         if not 0 < parsed.load <= 100:
             raise RequestError(
-                f"--load: {parsed.load:g} is not above 0, nor 100 at the most; 0.8 asks for 80 % of the GPUs"
+                f"--load: {parsed.load:g} is not above 0 and at most 100. Give for instance 0.8, for 80 % of the GPUs."
             )
         with within("--load"):
             requests = job_lists.poisson(requests, sum(sizes), parsed.load, parsed.seed)
@@ -169,7 +171,9 @@ def run(parsed: argparse.Namespace) -> int:
         from testbed.cli.schedule import flow_backend
 
         if parsed.emulate:
-            raise RequestError("--on flow computes, and --emulate runs; take one of them")
+            raise RequestError(
+                "--on flow and --emulate are both given: one computes, the other runs. Leave out one of them."
+            )
         systems = parsed.system or ["reno"]
         counter = Counter(len(names) * len(systems), "schedules")
         with Heartbeat(counter.line):
@@ -179,7 +183,7 @@ def run(parsed: argparse.Namespace) -> int:
         flow_backend.show(flowed, sizes, parsed.topo, found, as_json=parsed.json)
         return EXIT_OK
     if parsed.until is not None or parsed.topo != "cluster":
-        raise RequestError("--until, --topo: are for --on flow")
+        raise RequestError("--until and --topo need --on flow. Add it, or leave them out.")
     results, counter, current = [], Counter(len(names), "schedules"), ""
 
     def jobs_ended(done: int, total: int) -> None:
@@ -244,14 +248,14 @@ def _model(parsed: argparse.Namespace) -> tuple[Model, int]:
         with within(f"--{name.replace('_', '-')}"):
             rates[name] = math.inf if text == "inf" and name != "rate" else float(Rate.parse(text))
         if not rates[name]:
-            raise RequestError(f"--{name.replace('_', '-')}: nothing would ever arrive at 0 bit/s")
+            raise RequestError(f"--{name.replace('_', '-')}: at 0 bit/s nothing arrives. Give a larger rate.")
     times = {}
     for name in ("xi2", "slot"):
         text = getattr(parsed, name)
         with within(f"--{name}"):
             times[name] = Duration.parse(text) / 1e9 if text is not None else 0.0
     if parsed.slot is not None and not times["slot"]:
-        raise RequestError("--slot: a slot has a length; leave it out for continuous time")
+        raise RequestError("--slot: 0 is not a length. Give a longer slot, or leave it out for continuous time.")
     model = Model(
         rates["rate"],
         rates["intra_server_rate"],
@@ -271,10 +275,16 @@ def _sizes(count: int, text: str, seed: int) -> list[int]:
     try:
         sizes = [int(one) for one in listed.split(",")]
     except ValueError as error:
-        raise RequestError(f"--gpus: {text!r} is no list of numbers, as in 4,8,16,32 or drawn:4,8") from error
+        raise RequestError(
+            f"--gpus: {text!r} is not a list of numbers. Write for instance 4,8,16,32 or drawn:4,8."
+        ) from error
     if not all(1 <= one <= MOST_GPUS for one in sizes):
-        raise RequestError(f"--gpus: a server has 1 to {MOST_GPUS} GPUs, not {min(sizes)}")
+        raise RequestError(
+            f"--gpus: {min(sizes) if min(sizes) < 1 else max(sizes)} GPUs of a server are not between 1 and {MOST_GPUS}. Give another number."
+        )
     if not 1 <= count <= MOST_GPUS or count * max(sizes) > MOST_GPUS:
-        raise RequestError(f"--servers: {count} servers are not between 1 and {MOST_GPUS} GPUs in all")
+        raise RequestError(
+            f"--servers: {count} servers have fewer than 1 or more than {MOST_GPUS} GPUs in all. Give another number."
+        )
     draw = random.Random(f"servers {seed}")
     return [draw.choice(sizes) if drawn else sizes[number % len(sizes)] for number in range(count)]

@@ -55,7 +55,7 @@ class Result:
 
     @property
     def outside_validation(self) -> list[str]:
-        """Why it is suspect: what of it is not like those runs in which the twin was compared with the kernel (docs/explanation/flow-simulator.md)."""
+        """Why it is suspect: what is outside the simulator's validated range (docs/explanation/flow-simulator.md)."""
         ran = [job for job in self.flowed.jobs if job.servers]
         wide = sum(job.servers > validated_range.MOST_WORKERS for job in ran)
         reasons = [validated_range.uncompared(self.control)]
@@ -77,7 +77,9 @@ def carry_out(
     controls = [catalogue.parse(system, "recommended") for system in systems]
     for control in controls:
         if control.source is not None or flow_weights.base(control) not in flow_weights.BASES:
-            raise RequestError(f"--system {quoted(control.spec)}: how its flows share links was not measured")
+            raise RequestError(
+                f"--system {quoted(control.spec)}: the shares of its flows were not measured. Use one of {', '.join(flow_weights.BASES)}, or MLTCP on it."
+            )
     gpus = tuple(Gpu(f"h{host}", slot) for host, size in enumerate(sizes, 1) for slot in range(size))
     servers, found = Servers(gpus), []
     for scheduler in schedulers:
@@ -92,7 +94,9 @@ def carry_out(
                 begun = time.perf_counter()
                 given, policy = follow(assigned, requests, servers)
                 if any(one.stints for one in assigned.jobs):
-                    raise RequestError("it stops jobs in between, and flows run through")
+                    raise RequestError(
+                        "it stops jobs before their end, which --on flow does not model. Name another scheduler."
+                    )
                 flowed = cluster_flow_simulator.simulate(
                     given, servers, policy, network, flow_weights.force(control), until_s=until_s, mltcp_active_from=flow_weights.mltcp_active_from(control),
                     intra_bps=model.intra_bps, seed=seed, say=print_error,

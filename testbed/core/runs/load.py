@@ -224,7 +224,7 @@ def load_schedules(folder: Path) -> Schedules:
 def load_run(path: Path) -> Run:
     """One run directory, its tables unread; raises `LoadError`."""
     if not (path / "manifest.json").exists() and (found := _first_run_below(path)) is not None:
-        raise LoadError(f"{path} is no run directory, but holds runs. Name one of them, such as {found}")
+        raise LoadError(f"{path} holds several runs. Name one of them, such as {found}")
     return Run(path, _read(path / "manifest.json", Manifest), _read(path / "verdict.json", Verdict))
 
 
@@ -387,8 +387,8 @@ def _opened(path: Path, most_bytes: int) -> BinaryIO:
     if not stat.S_ISREG(status.st_mode):
         raise LoadError(f"{path} is not a regular file; run it again")
     raise LoadError(
-        f"{path} has {status.st_size / 1e9:.1f} GB, and {most_bytes / 1e9:.1f} GB are the most that are read; "
-        "with a longer --sample-interval it becomes smaller"
+        f"{path} has {status.st_size / 1e9:.1f} GB, but {most_bytes / 1e9:.1f} GB is the limit. "
+        "Run it again with a longer --sample-interval."
     )
 
 
@@ -399,7 +399,7 @@ def _read(path: Path, kind: type[Document]) -> Document:
     except OtherVersionError as error:
         raise LoadError(f"{path} {error}; read it with the release that wrote it, or run it again") from error
     except msgspec.ValidationError as error:
-        raise LoadError(f"{path} is not what a run writes ({error}); run it again") from error
+        raise LoadError(f"{path} does not have the format of a run ({error}); run it again") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise LoadError(f"{path} cannot be read ({error}); run it again") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:

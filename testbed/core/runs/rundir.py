@@ -49,16 +49,18 @@ def unpack(archive: bytes) -> dict[str, bytes]:
         with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as tar:
             for member in tar:
                 if not member.isreg() or member.name != Path(member.name).name or member.name in ("", ".", ".."):
-                    raise TestbedError(f"the run handed over {member.name[:80]!r}, which is not a plain file")
+                    raise TestbedError(
+                        f"the run returned {member.name[:80]!r}, which is not a plain file. Run it again."
+                    )
                 if member.sparse is not None or member.size > len(archive) or len(files) == MOST_FILES:
                     raise TestbedError(
-                        f"the run handed over more than {MOST_FILES} files, or one larger than what arrived"
+                        f"the run returned more than {MOST_FILES} files, or a file larger than its archive. Run it again."
                     )
                 content = tar.extractfile(member)
                 assert content is not None
                 files[member.name] = content.read()
     except (tarfile.TarError, ValueError, LookupError, ArithmeticError, OSError, RecursionError) as error:
-        raise TestbedError(f"the run handed over an archive that cannot be read: {error}") from error
+        raise TestbedError(f"the run returned an archive that cannot be read: {error}. Run it again.") from error
     return files
 
 
@@ -76,7 +78,7 @@ def store(files: Mapping[str, bytes], destination: Path, out: Path | None = None
             _put(name, destination, above)
     except OSError as error:
         raise TestbedError(
-            f"the results could not be written to {destination}: {error.strerror or error}. Nothing half-written was kept."
+            f"the results could not be written to {destination}: {error.strerror or error}. No incomplete result was kept. Make room there, or name another --out."
         ) from error
 
 

@@ -47,7 +47,7 @@ def mirrored(end: VethIntf) -> str:
             raise
         raise MachineError(
             "--capture needs ifb, clsact, u32 and mirred (CONFIG_IFB, CONFIG_NET_SCH_INGRESS, CONFIG_NET_CLS_U32, "
-            "CONFIG_NET_ACT_MIRRED), which copy packets before they enter a queue; this machine's kernel lacks one of them. Use --on uml."
+            "CONFIG_NET_ACT_MIRRED), but this machine's kernel lacks one of them. Use --on uml."
         ) from error
     return name
 

@@ -275,7 +275,7 @@ def register(program: bytes, name: str, constants: Mapping[str, int]) -> Loaded:
     if name in available():
         raise TestbedError(
             f"a congestion control named {name!r} is already registered on this machine by "
-            f"someone else; `mltcp cc status` lists them."
+            f"another program; `mltcp cc status` lists them."
         )
     return _registered(program, name, constants, None)
 

@@ -38,7 +38,9 @@ def load(file: Path, parameters: Mapping[str, int]) -> None:
     try:
         if libc().syscall(SYS_FINIT_MODULE, module, words.encode(), 0):
             code = ctypes.get_errno()
-            raise MachineError(f"the kernel refuses the module {file.name}: {os.strerror(code)}; its log says why.")
+            raise MachineError(
+                f"the kernel refuses the module {file.name}: {os.strerror(code)}; `dmesg` gives the reason."
+            )
     finally:
         os.close(module)
     for name, value in parameters.items():

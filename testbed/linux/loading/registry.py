@@ -42,8 +42,8 @@ def check_available(cc: CongestionControl) -> None:
         return
     if cc.source is not None:
         raise MachineError(
-            f"{cc.source} is a module, and a run never loads one into this machine's own kernel: "
-            "use --on uml, or write it as an eBPF program (NAME.bpf.c)."
+            f"{cc.source} is a module, but runs load no modules into this machine's kernel. "
+            "Use --on uml, or write it as an eBPF program (NAME.bpf.c)."
         )
     raise MachineError(
         f"this machine's kernel (Linux {platform.release()}) has no {cc.name}: it has {', '.join(bpf.available())}. "

@@ -118,7 +118,8 @@ class Child:
         code = self.process.wait()
         self.errors.seek(0)
         words = self.errors.read().decode(errors="replace").strip().splitlines()
-        raise TestbedError(f"{self.what} {ending(code)}" + (f": {words[-1]}" if words else ""))
+        early = " too early: it must go on until the run ends" if code == 0 else ""
+        raise TestbedError(f"{self.what} {ending(code)}{early}" + (f": {words[-1]}" if words else ""))
 
     def was_killed(self) -> bool:
         return (self.process.poll() or 0) < 0

@@ -167,5 +167,7 @@ class Program(Participant):
                 sock["idiag_src"], sock["idiag_sport"], sock["idiag_dst"], sock["idiag_dport"],
             ))  # fmt: skip
         if not flows:
-            raise TestbedError(f"{self.what} has no connection to another worker of its job; does it train together?")
+            raise TestbedError(
+                f"{self.what} has no connection to another worker of its job. Check that the program trains with all workers."
+            )
         return flows

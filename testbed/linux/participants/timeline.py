@@ -64,8 +64,8 @@ class Machine:
         late = time.monotonic_ns() - at_ns
         if late > 0:
             raise TestbedError(
-                f"setting up took {late / 1e9:.3f} s of virtual time longer than it may; with as much delay or loss as this, "
-                "connections take too long to come about."
+                f"setting up took {late / 1e9:.3f} s of virtual time too long. With this delay or loss, "
+                "connections take too long. Lower --delay or --loss."
             )
         sleep_until(at_ns)
         with open("/dev/urandom", "rb", buffering=0) as device:

@@ -182,10 +182,12 @@ class Workers:
         deadline = time.monotonic() + patience_s
         while len(answers) < len(self.participants):
             if time.monotonic() > deadline:
-                raise TestbedError(f"not every worker answered within {patience_s:g} s ({key})")
+                raise TestbedError(
+                    f"not every worker answered within {patience_s:g} s ({key}). Check the load of the machine, or use fewer workers."
+                )
             for worker, line in self.read(deadline):
                 if key not in line:
-                    raise TestbedError(f"{worker.what} said {line!r}, not {key}")
+                    raise TestbedError(f"{worker.what} sent {line!r} instead of {key}")
                 answers[id(worker)] = (worker, line)
         return [answers[id(worker)] for worker in self.participants]
 

@@ -90,7 +90,9 @@ def round_trip_us(plan: Plan, network: Network) -> float:
                     pass
                 times.append(time.monotonic_ns() - begun)
     if not times:
-        raise TestbedError(f"no packet comes back from {last.name} to {first.name}; is everything lost on the way?")
+        raise TestbedError(
+            f"no packet comes back from {last.name} to {first.name}. Check --loss and [[event]] on that path."
+        )
     return sorted(times)[len(times) // 2] / 1000
 
 

@@ -30,7 +30,7 @@ def complete(plan: Plan, records: list[Record]) -> list[Record]:
     workers = {job.job: len(job.hosts) for job in plan.jobs}
     whole = [record for record in records if ended[record.job, record.iteration] == workers[record.job]]
     if idle := set() if plan.lives else set(workers) - {record.job for record in whole}:
-        raise TestbedError(f"job {min(idle)} left before it had ended a single iteration; let it stay longer (leave).")
+        raise TestbedError(f"job {min(idle)} left before its first iteration ended. Give it a later `leave`.")
     return sorted(whole, key=lambda record: (record.job, record.iteration, record.rank))
 
 

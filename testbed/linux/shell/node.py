@@ -47,7 +47,7 @@ class Host(network.Host):
         """
         if self.virtual_time and SPINS.search(words):
             raise RequestError(
-                "iperf3 computes while it waits, and virtual time stands still meanwhile. Use iperf (version 2), or --on host."
+                "iperf3 computes while it waits, which stops the virtual clock. Use iperf (version 2), or --on host."
             )
 
     def IP(self, intf: Any = None) -> str | None:

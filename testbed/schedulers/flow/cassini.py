@@ -51,12 +51,12 @@ def share(jobs: Sequence[Demand], links: Mapping[str, float], options: Options) 
     for index, job in enumerate(jobs):
         if job.phases is None:
             raise ScheduleError(
-                f"CASSINI needs to know what crosses which link, and on this topology a hash chooses the paths of job {index} "
-                "(equal-cost multipath). Take one with a single path, or leave CASSINI out."
+                f"CASSINI must know which job crosses which link, but a hash selects the paths of job {index} here "
+                "(equal-cost multipath). Use a topology with single paths, or leave CASSINI out."
             )
         if job.iteration_s is None:
             raise ScheduleError(
-                f"CASSINI needs to know a job's iteration beforehand, and job {index} is a real program."
+                f"CASSINI must know the iterations of a job in advance, but job {index} is a real program. Record it (`mltcp record`)."
             )
         allowance_s = SLACK * job.iteration_s + 2 * job.spread_s if slack is None else slack * job.iteration_s
         periods_s.append(job.iteration_s + allowance_s)

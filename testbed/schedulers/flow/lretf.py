@@ -36,13 +36,13 @@ def share(jobs: Sequence[Demand], links: Mapping[str, float], options: Options) 
     for number, job in enumerate(jobs):
         if job.iteration_s is None or not job.iterations:
             raise ScheduleError(
-                f"LRETF needs to know how long a job still runs, and job {number} is a real program, or goes on without a count."
+                f"LRETF must know how long each job runs, but job {number} is a real program or has no iteration count. Record it (`mltcp record`)."
             )
         remaining_s.append(job.iterations * job.iteration_s)
     if not options.preempt:
         if hashed := [number for number, job in enumerate(jobs) if job.phases is None]:
             raise ScheduleError(
-                f"which links job {hashed[0]} crosses decides a hash, and without preemption it holds them."
+                f"with preempt=no a job reserves its links, but a hash selects the links of job {hashed[0]}. Leave out preempt=no."
             )
         return Sharing(
             tuple(Rule(options.over, exclusive=tuple(sorted(job.phases or ()))) for job in jobs),

@@ -40,7 +40,7 @@ def share(jobs: Sequence[Demand], links: Mapping[str, float], options: Options) 
     for number, job in enumerate(jobs):
         if job.iteration_s is None:
             raise ScheduleError(
-                f"priority needs to know what is left of an iteration, and job {number} is a real program."
+                f"priority must know the remaining bytes of an iteration, but job {number} is a real program. Record it (`mltcp record`)."
             )
     largest = max(job.counted for job in jobs)
     thresholds = tuple(largest >> halved for halved in range(1, options.bands))

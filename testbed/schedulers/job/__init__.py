@@ -75,8 +75,8 @@ def place(topo: Topo, workers: Sequence[int], how: str = USUAL, seed: int = 0) -
         assigned = scheduler.schedule(requests, cluster, Model(), chosen, seed=seed)
         if late := [one.job for one in assigned.jobs if one.start != At(0)]:
             raise RequestError(
-                f"scheduler: {how} lets job {late[0]} wait for others' GPUs, and in a run every job starts at once. Give the "
-                "topology more hosts, or a scheduler that takes them as they are (`spread`, `packed`, `random`, a file)."
+                f"scheduler: {how} makes job {late[0]} wait for GPUs, but in a run all jobs start together. Give the "
+                "topology more hosts, or use `spread`, `packed`, `random`, or a placement file."
             )
         return [tuple(hosts[gpu] for gpu in assignment.gpus) for assignment in assigned.jobs]
     found = placement_file.read(Path(how))
@@ -138,7 +138,7 @@ def check_room(requests: Sequence[Request], cluster: Cluster) -> None:
     wanted = [request.gpus for request in requests]
     if sum(wanted) > len(cluster.gpus):
         raise RequestError(
-            f"topo: {len(wanted)} jobs of {'/'.join(map(str, sorted(set(wanted))))} workers do not fit: "
-            f"{len(cluster.gpus)} hosts, one worker each. Give the topology more (`dumbbell,8`, docs/reference/topologies.md), or none of its "
-            "arguments: then it is made large enough."
+            f"topo: {len(wanted)} jobs of {'/'.join(map(str, sorted(set(wanted))))} workers need {sum(wanted)} hosts, but the topology has {len(cluster.gpus)} "
+            "(one worker per host). Use a larger one (`dumbbell,8`, docs/reference/topologies.md), or leave out its "
+            "arguments to size it automatically."
         )

@@ -1,7 +1,7 @@
 """Optimum: the least makespan of all placements and starts, by exhaustive search. For a handful of jobs.
 
 Jobs start at the beginning or when others end, as in every other schedule here; equation 8 is evaluated exactly. GPUs of one
-server are alike: what counts is how many of each. What cannot beat the best so far is not looked at.
+server are interchangeable: only their number counts. Branches that cannot beat the best so far are skipped.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def schedule(
     """The best there is; raises `RequestError` where that is too much to look for."""
     if len(requests) > MOST_JOBS or any(request.arrival_s for request in requests) or model.slot_s:
         raise RequestError(
-            f"optimum: looks at every schedule; it is for {MOST_JOBS} jobs at the most, all there from the beginning, in continuous time"
+            f"optimum: evaluates every schedule, so it takes at most {MOST_JOBS} jobs, without arrival times or --slot. Name another scheduler"
         )
     instance = search.Instance(requests, cluster, model)
     found = _Search(instance)

@@ -38,9 +38,9 @@ def _ranks(request: Request, over: Sequence[str], free: dict[str, list[Gpu]]) ->
         router = next((router for router in part if free.get(router)), None)
         if router is None:
             raise RequestError(
-                "place: spread puts each rank of a job at an edge of its own, and there is no room left at "
-                f"{', '.join(part)}. Give the topology more hosts, take `packed` or `random`, or a file that says where "
-                "each worker goes."
+                "scheduler: spread puts each rank of a job behind another edge router, but no host is free at "
+                f"{', '.join(part)}. Give the topology more hosts, or use `packed`, `random`, "
+                "or a placement file."
             )
         taken.append(free[router].pop(0))
     return taken

@@ -92,7 +92,7 @@ def _place(asked: argparse.Namespace, transport: Transport, *, sends: bool) -> P
     bind, peer = _address("--bind", asked.bind), _address("--peer", asked.peer)
     if bind == peer:
         raise RequestError(
-            f"--bind and --peer are both {bind}: the two ends need an address each (127.0.0.2 and 127.0.0.3, say)."
+            f"--bind and --peer are both {bind}: each end needs its own address, such as 127.0.0.2 and 127.0.0.3."
         )
     if not 1024 <= asked.port < 2**15:
         raise RequestError(f"--port: {asked.port} is not between 1024 and {2**15 - 1}.")
@@ -101,7 +101,7 @@ def _place(asked: argparse.Namespace, transport: Transport, *, sends: bool) -> P
     if not LEAST_MTU <= asked.mtu <= MOST_MTU:
         raise RequestError(f"--mtu: {asked.mtu} is not between {LEAST_MTU} and {MOST_MTU}.")
     if asked.key and not transport.datagrams:
-        raise RequestError(f"--key: {transport.name} has no datagrams of its own to sign; leave it out.")
+        raise RequestError(f"--key: {transport.name} sends no datagrams that a key could sign. Leave it out.")
     return Place(
         rank=SENDER if sends else RECEIVER,
         addresses=(bind, peer) if sends else (peer, bind),
@@ -121,7 +121,9 @@ def _address(flag: str, typed: str) -> str:
     except ValueError as error:
         raise RequestError(f"{flag}: {quoted(typed)} is no IPv4 address.") from error
     if found.is_unspecified or found.is_multicast or int(found) == 2**32 - 1:
-        raise RequestError(f"{flag}: {found} is no address of one machine; give the one that the other end is to use.")
+        raise RequestError(
+            f"{flag}: {found} is not the address of one machine. Give the address that the other end uses."
+        )
     return str(found)
 
 

@@ -102,7 +102,7 @@ def receive(listening: Listening, transport: Transport, _asked: Asked, progress:
     endpoint.post_receive(0, Message(0, WORDS, 0, len(words), "parameter"), words, Close()).wait()
     asked = Asked(*HELLO.unpack(words))
     if not 0 < asked.bytes <= MOST_BYTES or not asked.rounds:
-        raise TransportError(f"the sender speaks of {asked.rounds} messages of {asked.bytes} bytes")
+        raise TransportError(f"the sender announces {asked.rounds} messages of {asked.bytes} bytes")
 
     def one(number: int) -> Delivery:
         return endpoint.post_receive(0, _gradient(number, asked), None, transport.close("gradient")).wait()

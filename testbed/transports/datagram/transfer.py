@@ -127,5 +127,5 @@ def refused(why: int, peer: int, m: Message) -> TransportError:
     if why == errno.ENOMEM:
         return TransportError(f"worker {peer}: out of memory for a message of {m.bytes} bytes.")
     if why == errno.EEXIST:
-        return TransportError(f"round {m.round}: a message of this name is under way with worker {peer}")
+        return TransportError(f"round {m.round}: a message of this name is still in transit with worker {peer}")
     return TransportError(f"worker {peer}: a message of {m.bytes} bytes cannot be posted ({os.strerror(why)}).")

@@ -60,7 +60,7 @@ class Recording:
             head, *lines = [json.loads(line) for line in path.read_text().splitlines()]
             said = {"version": VERSION, "rank": rank, "ranks": ranks}
             if head != said:
-                raise RequestError(f"{path} is of another training: it says {shown(head)}, and this is {said}")
+                raise RequestError(f"{path} is from another training: {shown(head)} instead of {said}. Record it again")
             messages = {
                 Name(int(round), int(bucket), int(part), int(peer), str(end)): (
                     int(size),
@@ -78,7 +78,9 @@ class Recording:
         """Of one message; raises `RequestError` if it was not recorded, or had another size."""
         found = self.messages.get(name)
         if found is None:
-            raise RequestError(f"{self.path} ends before round {name.round}, bucket {name.bucket}: nothing to repeat")
+            raise RequestError(
+                f"{self.path} ends before round {name.round}, bucket {name.bucket}: nothing to repeat. Record a longer training"
+            )
         if found[0] != size:
             raise RequestError(
                 f"{self.path}: round {name.round}, bucket {name.bucket} had {found[0]} bytes, and has {size} here: "

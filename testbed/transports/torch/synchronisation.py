@@ -164,7 +164,7 @@ class Synchronisation:
         if not self.workers or {*self.servers, *self.workers} != set(range(self.ranks)):
             raise RequestError(f"workers {self.workers} and servers {self.servers} are not {self.ranks} ranks together")
         if len(set(addresses)) < self.ranks:
-            raise RequestError(f"{', '.join(addresses)}: each rank needs an address of its own; give addresses=…")
+            raise RequestError(f"{', '.join(addresses)}: each rank needs its own address. Give addresses=…")
         self.transport.check_tensors()
         try:
             self.fill = cast(Fill, FILLS(self.fill))
@@ -480,9 +480,13 @@ def _memory(flat: Any) -> memoryview:
 
 def _refuse(flat: Any) -> None:
     if flat.device.type != "cpu":
-        raise RequestError(f"a gradient is on {flat.device}: this carries those in main memory, train on the CPU")
+        raise RequestError(
+            f"a gradient is on {flat.device}: only gradients in main memory can be sent. Train on the CPU"
+        )
     if flat.dtype not in TYPES or not flat.is_contiguous():
-        raise RequestError(f"a gradient of {flat.dtype}: this carries {', '.join(map(str, TYPES))}, in one piece")
+        raise RequestError(
+            f"a gradient of {flat.dtype} cannot be sent, only contiguous ones of {', '.join(map(str, TYPES))}. Convert it first"
+        )
 
 
 def _own_address(rank: int) -> str:

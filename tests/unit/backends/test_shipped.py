@@ -98,7 +98,9 @@ def test_a_file_system_that_runs_no_programs(
     (tmp_path / "linux/Makefile").write_text("VERSION = 6\nPATCHLEVEL = 12\nSUBLEVEL = 9\nlinux: fail\n")
     with pytest.raises(MachineError, match=r"mounted noexec"):  # before anything is compiled
         kernel.ensure(tmp_path / "linux", quiet)
-    with pytest.raises(MachineError, match=r"/dev/shm, /tmp, /var/tmp, each has less room, or is mounted noexec"):
+    with pytest.raises(
+        MachineError, match=r"/dev/shm, /tmp, /var/tmp: each has too little free space, or is mounted noexec"
+    ):
         uml._memory_folder(500)
 
 

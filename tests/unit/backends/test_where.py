@@ -74,7 +74,7 @@ def test_an_address(text: str, address: Address) -> None:
 @pytest.mark.parametrize(
     ("on", "says"),
     [
-        ("mars", "'mars' is no backend; there are auto, host, uml, flow, vagrant, ssh:"),
+        ("mars", "'mars' is no backend. Give one of auto, host, uml, flow, vagrant, ssh:"),
         ("ssh:", "is no backend"),
         ("ssh:-oProxyCommand=x", "is no backend"),
         ("ssh:lab:99999", "is no backend"),
@@ -152,9 +152,9 @@ def test_it_may_be_swept_over_and_what_it_fixes_is_not(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("real-clock = 3", "real-clock: is a table"),
-        ('[real-clock]\non = "host"', "real-clock: on is the same in any case"),
-        ('[real-clock]\nname = "x"', "real-clock: name is the same"),
+        ("real-clock = 3", "real-clock: must be a table"),
+        ('[real-clock]\non = "host"', "real-clock: on cannot differ here"),
+        ('[real-clock]\nname = "x"', "real-clock: name cannot differ"),
         ("[real-clock]\nrate = 5", "needs a unit"),
     ],
 )
@@ -167,7 +167,7 @@ def test_a_wrong_table(tmp_path: Path, text: str, says: str) -> None:
 
 
 def test_where_it_runs_is_no_field_like_others(file: str) -> None:
-    with pytest.raises(RequestError, match="said by --on uml"):
+    with pytest.raises(RequestError, match="Use --on uml"):
         spec.read(file, {"set": ["on=uml"]})
 
 
@@ -373,7 +373,7 @@ def test_under_sudo_a_sweep_keeps_root_for_all_or_for_none(
     assert main(["sweep", file, str(tmp_path / "real.toml"), "--out", str(tmp_path)]) == EXIT_REQUEST
     said = capsys.readouterr().err
     assert said.startswith("error: ") and "`sudo`" in said and len(said.splitlines()) == 1
-    assert "real.toml. Sweep them apart" in said
+    assert "real.toml. Run them in a sweep" in said
 
 
 @pytest.mark.parametrize("words", [[], ["--dry-run"]])

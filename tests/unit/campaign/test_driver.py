@@ -133,7 +133,10 @@ def test_a_scheduled_run_comes_after_those_of_its_jobs_alone(tmp_path: Path, mon
     assert [folder for folder, event in told if event is events.There] == [run.plan.folder for run in late]
     needed = next(iter(late[0].needs)).relative_to(late[0].experiment)
     failures, _ = drive(runs, Fake({needed: Failed(TestbedError("no"))}), keep_going=True)
-    assert [str(failure.error) for failure in failures] == ["no", "needs runs of its jobs alone, and they failed"]
+    assert [str(failure.error) for failure in failures] == [
+        "no",
+        "it needs isolated runs of its jobs, and those failed. Run the command again.",
+    ]
 
 
 def test_a_run_whose_jobs_alone_cannot_be_read_is_one_message(tmp_path: Path) -> None:

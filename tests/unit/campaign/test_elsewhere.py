@@ -38,7 +38,7 @@ def test_the_same_may_run(maker: Maker) -> None:
     ("theirs", "says"),
     [
         ({"numpy": "0.1"}, ("numpy 0.1", "numpy ")),
-        ({"Python": "2.7.18", "rich": "1"}, ("Python 2.7.18, rich 1", "install the same on both")),
+        ({"Python": "2.7.18", "rich": "1"}, ("Python 2.7.18, rich 1", "Install the same on both")),
     ],
 )
 def test_other_versions_are_refused_with_both(maker: Maker, theirs: dict[str, str], says: tuple[str, ...]) -> None:

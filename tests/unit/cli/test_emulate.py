@@ -81,10 +81,10 @@ def jobs(tmp_path: Path) -> str:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--system", "reno"], "--system is for --emulate"),
+        (["--system", "reno"], "--system needs --emulate"),
         (["--emulate", "--slot", "1s"], "real traffic has no time slots"),
-        (["--emulate", "--scheduler", "las:threshold=0.01"], "has no way to stop one"),
-        (["--emulate", "--system", "cassini"], "run from the start"),
+        (["--emulate", "--scheduler", "las:threshold=0.01"], "cannot preempt jobs"),
+        (["--emulate", "--system", "cassini"], "start together"),
         (["--emulate", "--system", "nonsense"], "nonsense"),
         (["--emulate", "--set", "mtu=1"], "mtu"),
     ],

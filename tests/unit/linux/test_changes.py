@@ -210,7 +210,7 @@ def test_no_bands_are_refused(asked: str) -> None:
 def test_bands_that_drop_need_a_threshold_and_a_scheduler_has_its_own() -> None:
     with pytest.raises(RequestError, match="--ecn off has none"):
         planned(priority_queues="4,drop-non-ect", ecn="off", system=["reno"])
-    with pytest.raises(RequestError, match="has bands of its own"):
+    with pytest.raises(RequestError, match="sets its own priority queues"):
         planned(priority_queues="4", ecn="off", system=["priority"])
 
 
@@ -234,8 +234,8 @@ def test_routers_take_turns_where_tcp_is_to_be_sprayed() -> None:
     assert [call[1] for call in kernel.calls if call[0] == "turns"] == ["l1-eth4", "l2-eth4"]
     assert not any(call[0] == "turns" for call in recorded(planned(topo="leafspine,2,4,2"), VIRTUAL).calls)
     for fields, words in (
-        ({"topo": "dumbbell"}, "one path only"), ({"topo": "leafspine,2,3,2"}, "among 3 paths"),
-        ({"topo": "fattree,4", "link": {"a1-e1": {"loss": "1%"}}}, "takes them first"),
+        ({"topo": "dumbbell"}, "only one path"), ({"topo": "leafspine,2,3,2"}, "among 3 paths"),
+        ({"topo": "fattree,4", "link": {"a1-e1": {"loss": "1%"}}}, "has a delay or a loss"),
         ({"event": [{"at": "1s", "link": "l1-s1", "state": "down"}]}, "a link that fails"),
     ):  # fmt: skip
         with pytest.raises(RequestError, match=words):
@@ -264,7 +264,7 @@ def test_a_transport_may_want_bands_and_paths(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(ltp.Options, "hashes", 8, raising=False)
     found = [planned(topo=topo, system=["ltp"]) for topo in ("leafspine,2,4,2", "dumbbell")]
     assert [(one.paths, one.paths_hashed) for one in found] == [(8, True), (1, False)]
-    with pytest.raises(RequestError, match="leave out --ecn off"):
+    with pytest.raises(RequestError, match="Remove --ecn off"):
         planned(system=["ltp"], ecn="off")
     with pytest.raises(RequestError, match="a link that fails"):
         planned(topo="leafspine,2,4,2", system=["ltp"], event=[{"at": "1s", "link": "l1-s1", "state": "down"}])

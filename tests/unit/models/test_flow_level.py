@@ -134,10 +134,10 @@ def test_several_paths_are_drawn_from_the_seed(tmp_path: Path) -> None:
         (["--system", "ltp", "--topo", "star", "--jobs", "1", "--workers", "3", "--collective", "parameter_server"], "losses and timeouts"),
         (["--delay", "5ms"], "round trips"),
         (["--loss", "1%"], "loses"),
-        (["--system", "bbr"], "was not measured"),
+        (["--system", "bbr"], "were not measured"),
         (["--priority-queues", "4"], "--priority-queues"),
-        (["--system", "pias"], "falls in priority"),
-        (["--trace", "vgg16-layers"], "several exchanges or iterations in flight"),
+        (["--system", "pias"], "loses priority"),
+        (["--trace", "vgg16-layers"], "overlaps exchanges or iterations"),
     ],
 )  # fmt: skip
 def test_what_it_cannot_model_it_refuses(
@@ -337,7 +337,7 @@ def test_what_it_takes_is_said_before_anything_is_computed() -> None:
 
 def test_links_that_a_job_holds_are_none_of_it() -> None:
     lacking = flow.lacks(plan_of(system=["lretf:preempt=no"]))
-    assert lacking is not None and "holds its links" in lacking.what
+    assert lacking is not None and "reserves its links" in lacking.what
 
 
 def test_the_errors_inside_the_range_are_those_that_were_measured() -> None:

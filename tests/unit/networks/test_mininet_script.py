@@ -125,7 +125,7 @@ def test_every_router_knows_the_way_to_them(tmp_path: Path) -> None:
         ("self.addLink(self.addHost('h9'), 's1', enable_ecn=True)", "give --ecn"),
         ("self.addLink(self.addHost('h9'), 's1', max_queue_size=10)", "Give bw, too"),
         ("self.addLink(self.addHost('h9'), 's1', bw='fast')", "is no number"),
-        ("self.addLink(self.addHost('h9'), 's1', bw=0.5)", "slowest that can be emulated"),
+        ("self.addLink(self.addHost('h9'), 's1', bw=0.5)", "between 1 Mbit/s and 1 Pbit/s"),
         ("self.addLink(self.addHost('h9'), 's1', params1={'mac': 'x'})", "MAC addresses follow"),
         ("self.addLink(self.addHost('h9'), 's1', colour='red')", "nothing here honours that"),
     ],

@@ -43,7 +43,7 @@ def test_rings_hold_what_a_link_carries_between_two_drains() -> None:
     [
         ({"capture": ["s1-s3"]}, r"no link or host .s1-s3.\. Did you mean s1-s2\?"),
         ({"capture": ["s1-s2"], "on": "flow"}, "flow-level simulator has no packets"),
-        ({"capture": ["s1-s2"], "stop_when_periodic": 3}, "no packets of the iterations that it fills in"),
+        ({"capture": ["s1-s2"], "stop_when_periodic": 3}, "fills in iterations, which have no packets"),
         ({"capture": ["s1-s2"], "capture_iterations": "5-3"}, "not a range within 0 to 9"),
         ({"capture": ["s1-s2"], "capture_iterations": "10"}, "not a range within 0 to 9"),
         ({"capture": ["s1-s2"], "capture_iterations": "a"}, "neither a number nor a range"),

@@ -155,7 +155,7 @@ def test_a_job_alone_waits_for_nobody() -> None:
 @pytest.mark.parametrize(
     ("jobs", "fields", "said"),
     [
-        ([{"gpus": 9}], {}, "job 0 asks for 9 GPUs, and there are 8"),
+        ([{"gpus": 9}], {}, "job 0 requests 9 GPUs, but there are only 8"),
         ([{"gpus": 0}], {}, "gpus: 0 is not between"),
         ([{"gpus": 2}, {}], {}, "job.1.gpus"),
         ([{"gpus": 2, "collective": "tree"}], {}, "only by rings"),
@@ -163,9 +163,9 @@ def test_a_job_alone_waits_for_nobody() -> None:
         (
             [{"gpus": 8, "iterations": 1000}, {"gpus": 1, "offset": "5s", "iterations": 5}],
             {"scheduler": "las:threshold=1"},
-            "stops job",
+            "preempts job",
         ),
-        ([{"gpus": 8}, {"gpus": 8}], {"cc": ["cassini"]}, "run from the start"),
+        ([{"gpus": 8}, {"gpus": 8}], {"cc": ["cassini"]}, "start together"),
         ([{}], {"intra_server_rate": "1gbit"}, "intra_server_rate"),
     ],
 )

@@ -343,14 +343,14 @@ def test_replicas_are_together_once_in_so_many_rounds() -> None:
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        ({"train": "cnn"}, "say how long a worker computes"),
+        ({"train": "cnn"}, "computing time between two exchanges is missing"),
         ({"train": "cnn", "compute": "1ms", "bytes": "1MB"}, "a gradient of cnn has 114408 bytes, not 1000000"),
-        ({"train": "cnn", "compute": "1ms", "collective": "tree"}, "does so by parameter_server or ring"),
+        ({"train": "cnn", "compute": "1ms", "collective": "tree"}, "needs the collective parameter_server or ring"),
         (
             {"train": "cnn:fill=mean_of_received", "compute": "1ms", "collective": "ring"},
             "gradients are missing from a sum",
         ),
-        ({"train": "cnn", "compute": "1ms", "channels": 2}, "sends its gradient whole"),
+        ({"train": "cnn", "compute": "1ms", "channels": 2}, "sends complete gradients"),
         ({"train": "cnn", "compute": "1ms", "stop_when_periodic": 3}, "fills in what is alike"),
         ({"train": "cnn", "trace": "resnet50"}, "replays no trace"),
     ],

@@ -346,11 +346,11 @@ def test_the_example_is_byteps_at_its_scale() -> None:
     [
         ({"credit_bytes": "64kB", "partition_bytes": "65kB"}, "partition_bytes"),
         ({"partition_bytes": "1kB"}, "partition_bytes"),
-        ({"credit_bytes": "64kB", "channels": 2}, "no other channels"),
-        ({"credit_bytes": "64kB", "system": ["reno:close=0.8"]}, "leave out credit_bytes, or write"),
-        ({"credit_bytes": "64kB", "system": ["lretf:preempt=no"], "jobs": 2}, "goes by one after the other"),
-        ({"system": ["priority"], "jobs": 2}, "goes by one after the other"),
-        ({"credit_bytes": "64kB", "priority_queues": "3", "system": ["pias"]}, "the flow scheduler has bands of its own"),
+        ({"credit_bytes": "64kB", "channels": 2}, "Leave out `channels`"),
+        ({"credit_bytes": "64kB", "system": ["reno:close=0.8"]}, "Leave out credit_bytes, or use"),
+        ({"credit_bytes": "64kB", "system": ["lretf:preempt=no"], "jobs": 2}, "schedules one after the other"),
+        ({"system": ["priority"], "jobs": 2}, "schedules one after the other"),
+        ({"credit_bytes": "64kB", "priority_queues": "3", "system": ["pias"]}, "the flow scheduler sets its own priority queues"),
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_in_a_window_is_refused(fields: dict[str, Any], words: str, layered_file: str) -> None:
@@ -360,7 +360,7 @@ def test_what_makes_no_sense_in_a_window_is_refused(fields: dict[str, Any], word
 
 def test_a_transport_with_bands_of_its_own_takes_no_others(layered_file: str) -> None:
     job = f"{layered_file},workers=3,window=64kB,transport=mlt"
-    with pytest.raises(RequestError, match="mlt chooses bands by itself"):
+    with pytest.raises(RequestError, match="mlt sets priority queues itself"):
         plans(resolve(spec.read(None, {"job": [job], "topo": "star", "system": ["pias"]})))
 
 
@@ -425,5 +425,5 @@ class _Noting:
 
 
 def test_what_is_answered_each_time_cannot_be_in_flight() -> None:
-    with pytest.raises(RequestError, match="each of which is answered"):
+    with pytest.raises(RequestError, match="which wait for each other"):
         plans(resolve(spec.read(None, {"jobs": 1, "compute": "5ms", "bytes": "1MB", "credit_bytes": "64kB"})))

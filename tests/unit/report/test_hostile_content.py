@@ -63,7 +63,7 @@ def test_a_manifest_of_other_types_is_no_traceback(
     assert (
         main(["report", str(tmp_path / "results"), "--out", str(tmp_path / "x.html"), "--figures", str(tmp_path)]) == 1
     )
-    assert "is not what a run writes" in capsys.readouterr().err
+    assert "does not have the format of a run" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -101,12 +101,12 @@ def test_the_experiment_has_the_counterexample_of_the_issue() -> None:
 @pytest.mark.parametrize(
     ("fields", "servers", "said"),
     [
-        ("", 1, "say how many GPUs the `largest` of the few jobs asks for"),
-        ("largest = 1\nseconds = [1]", 1, "say how many GPUs the `largest` of the few jobs asks for"),
+        ("", 1, "few jobs need either `largest`"),
+        ("largest = 1\nseconds = [1]", 1, "few jobs need either `largest`"),
         ("largest = 9", 1, "largest: 9 is not between 1 and 8"),
-        ("seconds = [0]", 1, "seconds: these are 8 times at the most, each above 0"),
-        ("largest = 1\nratio = 0.5", 1, "few jobs communicate nothing"),
-        ("largest = 1", 2, "few jobs have one server"),
+        ("seconds = [0]", 1, "seconds: give at most 8 times, each above 0"),
+        ("largest = 1\nratio = 0.5", 1, "with few jobs, a setting has only"),
+        ("largest = 1", 2, "few jobs run on one server"),
     ],
 )
 def test_what_makes_no_sense_is_refused(fields: str, servers: int, said: str, tmp_path: Path) -> None:

@@ -113,13 +113,13 @@ def test_schedulers_are_given_the_options_that_they_have(scheduler: str, given: 
     ("fields", "said"),
     [
         ('options = "horizon=0"', "horizon in 'sjf_bco:horizon=0': 0 is not between 1"),
-        ('options = "speed=3"', "setting x: options: no scheduler of these has 'speed'"),
+        ('options = "speed=3"', "setting x: options: none of the schedulers has the option 'speed'"),
         ("load = 0", "setting x: load: 0 is not above 0"),
         ("intra = -1", "setting x: intra: -1 is not above 0"),
         ("reduce = nan", "setting x: reduce: nan is not above 0"),
         ("xi2_s = -0.1", "setting x: xi2_s: -0.1 is not between 0 and 1000"),
         ("alpha = inf", "setting x: alpha: inf is not between 0 and 1000"),
-        ("largest = 2", 'setting x: largest, seconds: are for `jobs = "few"`'),
+        ("largest = 2", 'setting x: largest and seconds need `jobs = "few"`'),
     ],
 )
 def test_what_makes_no_sense_is_refused(fields: str, said: str, tmp_path: Path) -> None:

@@ -157,15 +157,15 @@ def test_the_folder_alone_can_be_drawn(tmp_path: Path, capsys: pytest.CaptureFix
     ("change", "said"),
     [
         (("seeds = 2", "seeds = 0"), "seeds: 0 are not between 1 and 1000"),
-        (("servers = [20]", "servers = []"), "servers: there is none"),
-        (("servers = [20]", "servers = [20, 20]"), "servers: 20 stands there twice"),
+        (("servers = [20]", "servers = []"), "servers: it is empty"),
+        (("servers = [20]", "servers = [20, 20]"), "servers: 20 is given twice"),
         (("servers = [20]", "servers = [0]"), "servers: 0 are not between 1"),
         (("ratio = 0.5", "ratio = -1"), "ratio: -1 is not above 0"),
-        (("ratio = 0.5", "ratio = 0.5\nmost = 0.15"), "communication alone takes more than most, 0.15"),
+        (("ratio = 0.5", "ratio = 0.5\nmost = 0.15"), "communication already takes more than the fraction 0.15"),
         (("ratio = 0.5", "ratio = 0.5\nrate = 3"), "unknown field `rate`"),
         (('"tightest_fit:orders=2"', '"tightest"'), "there is no job scheduler|cannot be read|no file"),
-        (('"tightest_fit:orders=2"', '"best_of:n={trials}"'), "stands there twice"),
-        (('"tightest_fit:orders=2", "best_of:n={trials}"', '"best_of:n={trials}"'), "is the first one"),
+        (('"tightest_fit:orders=2"', '"best_of:n={trials}"'), "is given twice"),
+        (('"tightest_fit:orders=2", "best_of:n={trials}"', '"best_of:n={trials}"'), "comes first"),
         (("servers = [20]", "speed = 3"), "unknown field `speed`"),
         (("seeds = 2", "seeds = 1000\nalpha = -1"), "alpha: -1 is not between"),
     ],
@@ -181,7 +181,7 @@ def test_what_makes_no_sense_is_refused(
 
 def test_it_cannot_be_run(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", str(small)]) == EXIT_REQUEST
-    assert "computed and not run: `mltcp sweep" in " ".join(capsys.readouterr().err.split())
+    assert "computed, not run. Use `mltcp sweep" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize("how", ["cell", "column", "digest", "json", "gone"])
@@ -243,7 +243,7 @@ def test_a_setting_can_say_how_many_gpus_servers_have(tmp_path: Path) -> None:
         file = tmp_path / f"{servers}.toml"
         file.write_text(text.format(servers))
         if refused:
-            with pytest.raises(RequestError, match="do not hold the largest job"):
+            with pytest.raises(RequestError, match="are too few for the largest job"):
                 spec.read(str(file))
         else:
             assert spec.read(str(file)).setting[0].gpus == 4

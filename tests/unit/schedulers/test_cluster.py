@@ -93,7 +93,7 @@ def test_slots_hold_whole_iterations() -> None:
     model = Model(slot_s=1.0)
     (ran,) = carried_out(asked("fifo", [Request(0, 1, 10, 0, 0.3)], cluster(1), model), [Request(0, 1, 10, 0, 0.3)], cluster(1), model)  # fmt: skip
     assert ran.end_s == 4.0
-    with pytest.raises(RequestError, match="slot of 1 s has room for none"):
+    with pytest.raises(RequestError, match="slot has only 1 s"):
         asked("fifo", [Request(0, 1, 1, 0, 1.5)], cluster(1), model)
 
 

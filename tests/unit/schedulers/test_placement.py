@@ -92,13 +92,13 @@ def test_a_file_says_it(tmp_path: Path, suffix: str) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ('0 = ["l1", "r1"]\n1 = ["l2", "x9"]', "mine.toml: 1: the topology has no host 'x9'; it has l1, l2, r1, r2"),
-        ('0 = ["l1", "r1"]\n1 = ["l2", "r1"]', "mine.toml: 1: host r1 is job 0's already"),
-        ('0 = ["l1", "l1"]\n1 = ["l2", "r1"]', "mine.toml: 0: host l1 is job 0's already"),
+        ('0 = ["l1", "r1"]\n1 = ["l2", "x9"]', "mine.toml: 1: the topology has no host 'x9'. It has l1, l2, r1, r2"),
+        ('0 = ["l1", "r1"]\n1 = ["l2", "r1"]', "mine.toml: 1: host r1 already has a worker of job 0"),
+        ('0 = ["l1", "l1"]\n1 = ["l2", "r1"]', "mine.toml: 0: host l1 already has a worker of job 0"),
         ('0 = ["l1", "r1"]\n1 = ["l2"]', "mine.toml: 1: 1 hosts for job 1, which has 2 workers"),
         ('0 = ["l1", "r1"]', "mine.toml: 1: job 1 needs a list of 2 hosts"),
         ('0 = ["l1", "r1"]\n1 = "l2 r2"', "mine.toml: 1: job 1 needs a list of 2 hosts"),
-        ('0 = ["l1", "r1"]\n1 = ["l2", "r2"]\n2 = []', "mine.toml: 2: there is no such job; they are numbered 0 to 1"),
+        ('0 = ["l1", "r1"]\n1 = ["l2", "r2"]\n2 = []', "mine.toml: 2: there is no such job. Jobs are numbered 0 to 1"),
         ("0 = [", "mine.toml is not TOML"),
     ],
 )
@@ -122,5 +122,5 @@ def test_what_is_made_large_enough_has_room(name: str, how: str, jobs: int, work
 
 
 def test_a_ring_over_only_one_of_the_hosts_is_full() -> None:
-    with pytest.raises(Exception, match="4 jobs of 2 workers do not fit: 6 hosts"):
+    with pytest.raises(Exception, match="4 jobs of 2 workers need 8 hosts, but the topology has 6"):
         place(Ring(n=3), [2] * 4)

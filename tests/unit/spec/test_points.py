@@ -41,43 +41,43 @@ def test_a_file_stands_on_another(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ('base = "wrong.toml"', "base: wrong.toml stands on this file itself"),
+        ('base = "wrong.toml"', "base: wrong.toml leads back to this file"),
         ('base = "none.toml"', "there is no file"),
         ("base = 3", 'name a file, as in base = "other.toml"'),
-        ("sweep = 3", "sweep: is a table of lists"),
-        ("[sweep]", "sweep: is a table of lists"),
-        ("[sweep]\nrate = '1gbit'", "sweep: rate: is a list of values to take, not '1gbit'"),
-        ("[sweep]\nrate = []", "sweep: rate: is a list"),
-        ("[sweep]\nname = ['a']", "sweep: name is the same for all"),
-        ("[sweep]\non = ['uml']", "sweep: on is the same for all"),
-        ("[sweep]\nzip = 3", "sweep.zip: is a table of lists of equal length"),
-        ("[sweep.zip]\njobs = [1, 2]\nseeds = [1]", "of equal length: jobs 2, seeds 1"),
-        ("[sweep]\njobs = [1]\n[sweep.zip]\njobs = [1]", "jobs is both crossed and zipped"),
+        ("sweep = 3", "sweep: must be a table of lists"),
+        ("[sweep]", "sweep: must be a table of lists"),
+        ("[sweep]\nrate = '1gbit'", "sweep: rate: must be a list of values, not '1gbit'"),
+        ("[sweep]\nrate = []", "sweep: rate: must be a list"),
+        ("[sweep]\nname = ['a']", "sweep: name cannot be swept"),
+        ("[sweep]\non = ['uml']", "sweep: on cannot be swept"),
+        ("[sweep]\nzip = 3", "sweep.zip: must be a table of lists of equal length"),
+        ("[sweep.zip]\njobs = [1, 2]\nseeds = [1]", "but they have: jobs 2, seeds 1"),
+        ("[sweep]\njobs = [1]\n[sweep.zip]\njobs = [1]", "jobs is in both sweep and sweep.zip"),
         ("[sweep]\njobs = [2, 'x']", "(jobs-x): jobs: Expected `int`"),
         ("[sweep]\n'job.0.trace' = ['s2']", "job"),
-        ("[link.s1-s9]\nrate = '1mbit'", "link: there is no link 's1-s9' in dumbbell; there are"),
+        ("[link.s1-s9]\nrate = '1mbit'", "link: there is no link 's1-s9' in dumbbell. Give one of"),
         ("[link.s1-s2]\nrat = '1mbit'", "link.s1-s2: unknown field `rat`; there are rate, buffer, ecn, queue, rate_trace, delay"),
         ("[[event]]\nwhen = '1s'", "event[0]: unknown field `when`; there are at, link, rate, state"),
         ("[[job]]\ntrac = 's2'", "job[0]: unknown field `trac`; there are trace, "),
-        ("jbos = 3", "unknown field `jbos`; there are name, topo, scheduler, jobs"),
+        ("jbos = 3", "unknown field `jbos`. Known fields: name, topo, scheduler, jobs"),
         ("[link.l1-s1]\nrate = '1mbit'", "sets rate, which only a bottleneck has"),
-        ("[[event]]\nat = '1s'\nlink = 's1-s9'\nrate = '1mbit'", "event.0: link: there is no bottleneck 's1-s9'; there are s1-s2, s2-s1"),
+        ("[[event]]\nat = '1s'\nlink = 's1-s9'\nrate = '1mbit'", "event.0: link: there is no bottleneck 's1-s9'. Give one of s1-s2, s2-s1"),
         ("[[event]]\nat = '1s'\nlink = 's1-s2'", "event.0: give either a rate or a state"),
         ("[[event]]\nat = '1s'\nlink = 's1-s2'\nrate = '1mbit'\nstate = 'up'", "event.0: give either a rate or a state"),
-        ("[[event]]\nat = '1s'\nlink = 's1-s2'\nrate = '1kbit'", "event.0: rate: '1kbit' makes 1000 bit/s"),
+        ("[[event]]\nat = '1s'\nlink = 's1-s2'\nrate = '1kbit'", "event.0: rate: '1kbit' is 1000 bit/s"),
         ("[[event]]\nat = '1s'\nlink = 's1-s2'\nstate = 'gone'", "event[0].state"),
         ("[[event]]\nat = '1'\nlink = 's1-s2'\nstate = 'up'", "has no unit"),
         ("[[event]]\nlink = 's1-s2'\nstate = 'up'", "missing required field `at`"),
-        (2 * "[[event]]\nat = '1s'\nlink = 's1-s2'\nstate = 'up'\n", "event.1: something happens to s1-s2 at 1 s already"),
+        (2 * "[[event]]\nat = '1s'\nlink = 's1-s2'\nstate = 'up'\n", "event.1: s1-s2 has another event at 1 s"),
         ("[link.s1-s2]\nrate = '50%'\n[link.s2-s1]\nrate = '20%'", "are the two directions of one link"),
         ("[job]\ntrace = 's2'", "write [[job]]"),
         ("cc = 'reno'", 'write system = ["reno", "mltcp_reno"]'),
         ("[[job]]\ntrace = 's2'\nworkers = 1", "job.0.workers: 1 is less than 2"),
         ("[[job]]\ntrace = 's2'\n[[job]]\ntrace = 's2'\ncc = 'renoo'", "job.1.cc: there is no congestion control"),
         ("topo = 'ring,2'", "cannot be made"),
-        ("topo = 'dumbbell,3'\njobs = 2\nworkers = 3\ntrace = 's2'", "place: spread puts each rank of a job at an edge"),
+        ("topo = 'dumbbell,3'\njobs = 2\nworkers = 3\ntrace = 's2'", "scheduler: spread puts each rank of a job behind another edge router"),
         ("topo = 'leafspine,2,0,2'", "at least one leaf, one spine"),
-        ("cc = ['cassini']\ntopo = 'leafspine'", "a hash chooses the paths of job 0"),
+        ("cc = ['cassini']\ntopo = 'leafspine'", "a hash selects the paths of job 0"),
         ("cc = ['cassini:step=1/0']", "step in 'cassini:step=1/0'"),
         ("start_offsets = '5ms'", "start_offsets: 1 given for 2 jobs"),
     ],
@@ -133,7 +133,7 @@ def test_a_flag_that_every_job_overrules_is_refused(tmp_path: Path) -> None:
     assert sweep.read(path, {"workers": 4})[0].all_jobs[1].workers == 4
     with pytest.raises(RequestError, match=r"--trace: .*a.toml .*--set job.0.trace="):
         sweep.read(path, {"trace": "s3"})
-    with pytest.raises(RequestError, match="--set mtu=3: mtu is given by a flag, too"):
+    with pytest.raises(RequestError, match="--set mtu=3: a flag also sets mtu"):
         sweep.read(path, {"mtu": 9000, "set": ["mtu=3"]})
 
 
@@ -174,10 +174,10 @@ def test_any_field_by_its_path(tmp_path: Path) -> None:
     [
         ("mtu", "write PATH=VALUE"),
         ("mut=3", "unknown field `mut`"),
-        ("event.0.at=3s", "there is no ..event.. in the file"),
-        ("=5", "is no path of a field"),
-        ("job.3.trace=s1", "'3' is none of the 1 there are"),
-        ("mtu.x=3", "mtu holds 1500, and nothing lies below that"),
+        ("event.0.at=3s", "the file has no ..event.."),
+        ("=5", "is not the path of a field"),
+        ("job.3.trace=s1", "'3' is not a number from 0 to 0"),
+        ("mtu.x=3", "mtu is 1500, which has no fields"),
         ("mtu=fast", "mtu: Expected `int`"),
     ],
 )
@@ -244,16 +244,16 @@ def test_in_real_time_runs_do_not_run_beside_each_other(
     monkeypatch.setattr(Host, "check", lambda self, plan: None)  # whatever this machine can do
     path = write(tmp_path / "s.toml", "cc = ['reno']\non = 'host'\n")
     assert main(["sweep", path, "-j", "2", "--out", str(tmp_path)]) == EXIT_REQUEST
-    assert "would disturb each other" in capsys.readouterr().err
+    assert "disturb each other" in capsys.readouterr().err
     assert main(["sweep", path, "-j", "0"]) == EXIT_REQUEST
-    assert "-j 0: at least one run at a time" in capsys.readouterr().err
+    assert "-j 0: not a number of concurrent runs" in capsys.readouterr().err
 
 
 def test_an_experiment_for_virtual_time_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Among others it is left out and named; alone it is a wrong request; under virtual time nothing is said."""
     other = write(tmp_path / "other.toml", "jobs = 1\n")
     fast = write(tmp_path / "fast.toml", "rate = '50gbit'\n[real-clock]\nimpossible = 'it is too fast.'\n")
-    said = f"{fast}: is for virtual time (--on uml): it is too fast."
+    said = f"{fast}: this experiment runs only under virtual time (--on uml): it is too fast."
     assert main(["sweep", fast, other, "--on", "host", "--dry-run"]) == EXIT_OK
     printed = capsys.readouterr()
     assert said in printed.err and printed.out.startswith("other-on-host: ") and "fast" not in printed.out

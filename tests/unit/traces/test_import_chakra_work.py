@@ -192,7 +192,7 @@ def on_both(*sizes: int, **more: Any) -> Callable[[list[Chakra]], Any]:
         (on_both(5, 5, involved_dim=[True, False]), "involved_dim"),
         (lambda made: [one.work(5, 5) for one in made], "exchanges nothing"),
         (lambda made: (made[0].collective(5, pg_name="1"), made[1].node("x", 4)), "neither computes"),
-        (on_both(1 << 50, 1 << 50), "beyond reason"),
+        (on_both(1 << 50, 1 << 50), "implausible"),
         (lambda made: [one.node("x", 4, num_ops=-1) for one in made], "'num_ops' is -1"),
         (lambda made: [one.node("x", 4, 1, num_ops=1) for one in made] and on_both(5, 5)(made), "never"),
         (

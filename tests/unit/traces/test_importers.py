@@ -47,7 +47,7 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert (trace.name, trace.model, trace.source.on) == ("mine", "ResNet-50", "two GPUs")
     before = out.read_bytes()
     assert cli(*arguments) == 2
-    assert "--force overwrites it" in capsys.readouterr().err
+    assert "add --force" in capsys.readouterr().err
     assert out.read_bytes() == before
     assert cli(*arguments, "--force", "--native-rate", "50gbit") == 0
     assert load(str(out)).native_rate == 50_000_000_000
@@ -107,14 +107,14 @@ def test_where_the_trace_goes(option: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["-o", "out.txt"], "ends in .json"),
+        (["-o", "out.txt"], "must end in .json"),
         (["-o", "nowhere/out.json"], "no folder nowhere"),
         (["-o", "out.json", "--native-rate", "10"], "no unit"),
         (["-o", "out.json", "--bytes", "5"], "no unit"),
-        (["-o", "out.json", "--iteration", "5ms"], "--iteration means nothing for this format"),
-        (["-o", "out.json", "--ranks", "many"], "--ranks 'many': a number of ranks"),
+        (["-o", "out.json", "--iteration", "5ms"], "--iteration has no effect for this format"),
+        (["-o", "out.json", "--ranks", "many"], "--ranks 'many' is not a number of ranks"),
         (["-o", "out.json", "--format", "dance"], "unknown format 'dance'"),
-        (["-o", "out.json", "--only", "dance"], "'dance' is none of"),
+        (["-o", "out.json", "--only", "dance"], "there is no kind 'dance'"),
         (["-o", "out.json", "--only", "broadcast"], "--only broadcast leaves nothing: a step has 2 all_reduce"),
         ([], "--output"),
     ],

@@ -69,8 +69,8 @@ def test_sizes_of_a_file(tmp_path: Path) -> None:
         ("poisson:load=many", "is not a number"),
         ("poisson:lod=0.1", "Did you mean load"),
         ("poisson:sources=h9", "no host 'h9'"),
-        ("poisson:sources=l1,targets=l1", "l1 is a source and a target"),
-        ("long:congestion=mltcp_reno", "none of the kernel's own"),
+        ("poisson:sources=l1,targets=l1", "l1 is both a source and a target"),
+        ("long:congestion=mltcp_reno", "not a congestion control of the kernel"),
         ("long:congestion=nothing", "nothing"),
         ("incast:every=0s", "every"),
         ("cmd", "needs command"),
@@ -161,7 +161,7 @@ def test_what_flows_come_to() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "says"), [(("--on", "flow", "--background", "long"), "made of packets"), (("--on", "uml", "--background", "iperf3"), "virtual time stands still")]
+    ("flags", "says"), [(("--on", "flow", "--background", "long"), "consists of packets"), (("--on", "uml", "--background", "iperf3"), "stops the virtual clock")]
 )  # fmt: skip
 def test_backends_that_cannot_have_it(
     flags: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str], tmp_path: Path

@@ -139,7 +139,7 @@ def test_a_real_training_may_have_it_another_program_not() -> None:
     assert job.parse("cmd:python train.py a,b") == {"cmd": "python train.py a,b"}
     with pytest.raises(RequestError, match="broadcast=ltp"):
         read(None, asked | {"job": [job.parse("ddp:resnet18,transport=ltp:broadcast=tcp")]})
-    with pytest.raises(RequestError, match="decides itself how its bytes travel"):
+    with pytest.raises(RequestError, match="chooses its own transport"):
         planning.planned(read(None, asked | {"job": [{"cmd": "true"}], "system": ("ltp",)}))
 
 

@@ -68,12 +68,12 @@ def test_with_a_key(tmp_path: Path) -> None:
     ("words", "says"),
     [
         (["ltp", "send", "--bind", HERE], "--peer"),
-        (["ltp", "send", "--bind", "0.0.0.0", "--peer", THERE], "no address of one machine"),
+        (["ltp", "send", "--bind", "0.0.0.0", "--peer", THERE], "not the address of one machine"),
         (["ltp", "send", "--bind", "here", "--peer", THERE], "no IPv4 address"),
-        (["ltp", "send", "--bind", HERE, "--peer", HERE], "an address each"),
+        (["ltp", "send", "--bind", HERE, "--peer", HERE], "its own address"),
         (["ltp:fraction=80", "send", "--bind", HERE, "--peer", THERE], "not between 0 and 1"),
         (["quic", "send", "--bind", HERE, "--peer", THERE], "unknown transport"),
-        (["tcp", "send", "--bind", HERE, "--peer", THERE, "--key", "x"], "no datagrams of its own"),
+        (["tcp", "send", "--bind", HERE, "--peer", THERE, "--key", "x"], "sends no datagrams"),
         (["ltp", "send", "--bind", HERE, "--peer", THERE, "--rounds", "0"], "--rounds"),
     ],
 )
