@@ -4,7 +4,7 @@ PYTHON := .venv/bin/python
 # The testbed's own kernel work needs root; ask for it only if we are not.
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: help setup environment python kernel modules torch demo demo-host test test-unit test-uml test-netns test-long coverage matrix check mutants benchmarks reproduce reproduce-measured reproduce-there agreement artifact-check image capsule figures report docs docs-pages docs-packages prose clean
+.PHONY: help setup environment python kernel modules torch demo demo-host test test-unit test-uml test-netns test-long coverage matrix check mutants benchmarks reproduce reproduce-measured reproduce-there agreement artifact-check image capsule release figures report docs docs-pages docs-packages prose clean
 .PHONY: vm-tools browser libfuzzer vm-kernel box test-vagrant
 
 help:
@@ -32,6 +32,7 @@ help:
 	@echo "make prose       sentence lengths of the documentation, page by page; fails above the budget"
 	@echo "make image       the container image, from the wheel (buildah; mmdebstrap where no registry can be reached)"
 	@echo "make capsule     one archive that restores without network: packages, kernel source and image"
+	@echo "make release     wheel, source archive, image, documentation and checksums in dist/, then the tag (DRY=1: only checks)"
 	@echo "make benchmarks  cost per ACK in eBPF, of a run's start, of a sample; time to build a network, speed against ns-3"
 	@echo "make clean       remove the environment, results and figures"
 
@@ -175,6 +176,9 @@ image: setup
 
 capsule: setup
 	$(PYTHON) -m tools.capsule
+
+release: $(if $(DRY),environment,setup)
+	$(PYTHON) -m tools.release $(if $(DRY),--dry)
 
 # With everything that is found here: Pythons, and the distribution's kernels. Not a part of `make test`.
 matrix: setup

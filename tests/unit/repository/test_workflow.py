@@ -44,6 +44,14 @@ def test_a_release_needs_all_tests(jobs: dict[str, Any]) -> None:
     assert set(jobs["release"]["needs"]) == set(jobs) - {"release"}
 
 
+def test_a_release_is_that_of_the_checkout(jobs: dict[str, Any]) -> None:
+    """What a person types builds it; the workflow only publishes."""
+    scripts = [step["run"] for step in jobs["release"]["steps"] if "run" in step]
+    assert "make release" in scripts
+    assert not any(word in script for script in scripts for word in ("pip ", "podman", "sha256sum", "git tag"))
+    assert "dist/* --verify-tag" in scripts[-1] and "--notes-file dist/NOTES.md" in scripts[-1]
+
+
 def test_steps_are_those_of_the_checkout(jobs: dict[str, Any]) -> None:
     """A shell reads them; targets of make and scripts are there."""
     scripts = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
