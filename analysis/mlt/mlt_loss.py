@@ -9,12 +9,13 @@ import pandas as pd
 
 from testbed.core import builtin_transport
 from testbed.core.runs.load import LoadError, Run
-from testbed.report import drawing, phases, style
+from testbed.report import drawing, phases, redrawing, style
+from testbed.report.figures import Tables
 from testbed.report.study import Study
 
 ID = "mlt-loss"
 POSITION = 300
-TITLE = "1 % of loss on one worker's link costs MLT 2 % of its speed, TCP with a minimum RTO of 200 ms three quarters"
+TITLE = "1 % of loss on one worker's link costs MLT 2 % of its speed, CUBIC with a minimum RTO of 200 ms three quarters"
 TEXT = (
     "Speed of an iteration relative to the same system without loss, over the loss of one worker's link, a panel for each minimum RTO; dots are seeds. "
     "Grey: published (PyTorch, 64 GPUs, VGG16) for MLT, BytePS and a parameter server over TCP. The paper's TCP had 1 ms; Linux has 200 ms by default."
@@ -27,6 +28,17 @@ LOSSES = (0.0, 0.0001, 0.001, 0.01)
 def draw(study: Study, out: Path) -> list[Path]:
     """Write ``mlt-loss.{png,pdf,csv}``; the data: a row per run."""
     rows = _table(study)
+    one = study.runs[0]
+    note = (
+        f"{drawing.count(len(one.jobs[0].hosts), 'worker')}, {drawing.setting(one)}; {drawing.count(rows['seed'].nunique(), 'seed')} (dots), {drawing.count(one.jobs[0].iterations, 'iteration')}. "
+        "Of MLT's gradients up to a tenth may be missing."
+    )
+    return redrawing.publish(plot, {ID: rows}, note, out)
+
+
+def plot(tables: Tables) -> Any:
+    """A panel for each minimum RTO, a line for each system."""
+    rows = tables[ID]
     timeouts = sorted(rows["rto_ms"].unique(), reverse=True)
     figure, axes = style.new_figure(1, len(timeouts), figsize=(1.6 + 5.4 * len(timeouts), 4.4), sharey=True)
     for axis, rto in zip(axes[0], timeouts, strict=True):
@@ -40,18 +52,12 @@ def draw(study: Study, out: Path) -> list[Path]:
                 textcoords="offset points", xytext=(5, -3), fontsize=8, color="#888888",
             )  # fmt: skip
         _lines(axis, rows[rows["rto_ms"] == rto], rows.groupby("system")["delivered"].mean())
-        axis.set(title=f"least timeout {rto:g} ms", xlabel="loss on one worker's link", ylim=(0, 1.35))
+        axis.set(title=f"minimum RTO {rto:g} ms", xlabel="loss on one worker's link", ylim=(0, 1.35))
     axes[0, 0].set_ylabel("speed ÷ that without loss")
     figure.legend(
         *axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=rows["system"].nunique(), fontsize=9
     )
-    one = study.runs[0]
-    drawing.caption(
-        figure,
-        f"{drawing.count(len(one.jobs[0].hosts), 'worker')}, {drawing.setting(one)}; {drawing.count(rows['seed'].nunique(), 'seed')} (dots), {drawing.count(one.jobs[0].iterations, 'iteration')}. "
-        "Of MLT's gradients up to a tenth may be missing.",
-    )
-    return drawing.save(figure, rows, out, ID)
+    return figure
 
 
 def _lines(axis: Any, rows: pd.DataFrame, arrived: pd.Series[float]) -> None:
