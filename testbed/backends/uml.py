@@ -476,7 +476,8 @@ def _why_it_ended(process: subprocess.Popen[bytes], folder: Path) -> TestbedErro
     if refused:
         return MachineError(
             f"user-mode Linux cannot trace its processes here: {refused[0].strip()}. A container allows that with "
-            "`--cap-add SYS_PTRACE` (docker, podman); on a machine, the sysctl kernel.yama.ptrace_scope must be 0 or 1. "
+            "`--cap-add SYS_PTRACE` (docker, podman), or, if its own seccomp profile refuses ptrace, "
+            "with `--security-opt seccomp=unconfined`; on a machine, the sysctl kernel.yama.ptrace_scope must be 0 or 1. "
             "`--on flow` needs no ptrace."
         )
     code = process.returncode

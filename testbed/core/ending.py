@@ -16,6 +16,7 @@ _MACHINE = {
     errno.EAGAIN: "no more processes or threads may be started. Raise the limit (`ulimit -u`).",
 }
 _REQUEST = {errno.ENAMETOOLONG: "the name is too long. Use a shorter one."}
+_OLD_PROCESSOR = "built with baseline optimizations"  # NumPy's words, when it is imported
 _LIBRARY = ("failed to map segment", "Cannot allocate memory", "cannot allocate memory", "Too many open files")
 
 
@@ -44,9 +45,14 @@ def run(module: str, arguments: Sequence[str]) -> int:
             raise
         return _say(*answer)
     except RuntimeError as error:
-        if "can't start new thread" not in str(error):
+        if "can't start new thread" in str(error):
+            return _say(_MACHINE[errno.EAGAIN], EXIT_MACHINE)
+        if _OLD_PROCESSOR not in str(error):
             raise
-        return _say(_MACHINE[errno.EAGAIN], EXIT_MACHINE)
+        return _say(
+            f"this processor is older than x86-64-v2 (SSE 4.2). {' '.join(str(error).split())} Use another machine.",
+            EXIT_MACHINE,
+        )
     return code
 
 

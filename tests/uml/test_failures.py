@@ -203,6 +203,7 @@ def test_where_ptrace_is_forbidden_the_flag_is_named(tmp_path: Path) -> None:
     words = " ".join(done.stderr.split())
     assert done.returncode == EXIT_MACHINE, done.stderr
     assert "cannot trace its processes" in words and "--cap-add SYS_PTRACE" in words and "--on flow" in words
+    assert "--security-opt seccomp=unconfined" in words
 
 
 def test_no_kernel_and_a_damaged_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,3 +58,9 @@ def test_a_damaged_one_is_refused(environment: Path, tmp_path: Path) -> None:
     words = " ".join(done.stderr.split())
     assert done.returncode == EXIT_MACHINE and not os.path.exists(tmp_path / "results")
     assert "the shipped kernel is refused" in words and "SHA-256" in words and "--force-reinstall" in words
+
+
+def test_a_cache_that_cannot_be_written_is_not_needed(environment: Path, tmp_path: Path) -> None:
+    done = mltcp(environment, tmp_path, *RUN, "--system", "mltcp_reno", "--system", "ltp", XDG_CACHE_HOME="/proc/none")
+    assert done.returncode == 0, done.stderr
+    assert len(list(tmp_path.glob("results/*/*/1/manifest.json"))) == 2

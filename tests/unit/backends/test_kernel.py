@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import shutil
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import tarfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -277,6 +279,28 @@ def test_a_failing_build_shows_its_last_words(tmp_path: Path, cache: Path) -> No
     (tree / "Makefile").write_text(MAKEFILE.replace("echo kernel", "echo x: No space left on device; exit 1"))
     with pytest.raises(MachineError, match="disk is full"):
         kernel.ensure(tree, quiet)
+
+
+def test_a_cache_without_room_is_named_before_anything_is_built(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=3 << 29))
+    with pytest.raises(
+        MachineError, match=r"takes 4 GiB below .*; 1\.5 GiB are free\. Make room, or set XDG_CACHE_HOME"
+    ):
+        kernel.ensure(fake_tree(tmp_path / "linux"), quiet)
+    assert not list(cache.glob("*/source"))
+
+
+def test_a_cache_that_is_full_is_named(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built = kernel.ensure(fake_tree(tmp_path / "linux"), quiet)
+
+    def full(path: Path, words: str) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(MachineError, match=r"cannot be written: No space left on device .*chosen.*Make room"):
+        kernel.choose(built)
 
 
 def test_a_source_that_is_not_as_expected(tmp_path: Path) -> None:

@@ -58,6 +58,21 @@ def test_errors_of_the_operating_system_have_exit_codes(error: OSError, code: in
     assert found is not None and found[1] == code
 
 
+def test_a_processor_that_is_too_old_is_named() -> None:
+    words = "NumPy was built with baseline optimizations: \n(X86_V2) but your machine doesn't support:\n(X86_V2)."
+    program = f"""
+import sys, types
+from testbed.core import ending
+def main(arguments):
+    raise RuntimeError({words!r})
+sys.modules["old"] = types.SimpleNamespace(main=main)
+sys.exit(ending.run("old", []))
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == EXIT_MACHINE and one_paragraph(done.stderr)
+    assert "x86-64-v2" in done.stderr and "another machine" in done.stderr
+
+
 def test_an_error_of_the_program_stays_one() -> None:
     assert ending.explained(OSError(errno.EINVAL, "x")) is None
 
