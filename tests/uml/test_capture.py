@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +15,10 @@ import pytest
 
 import testbed
 from testbed.core.errors import EXIT_FAILED
+from testbed.core.runs.load import load_run
+from testbed.exports import perfetto
 from testbed.planning import captures
+from tests.support import trace_processor
 from tests.support.captures import needs_tshark, packets
 from tests.support.runs import ROOT
 
@@ -97,6 +102,41 @@ def test_marks_are_the_queue_s_and_frames_are_those_of_the_link(marking: Path) -
     assert seen["ns"].is_monotonic_increasing and (seen["ns"] % 1000 > 0).any()
     assert b"is at 1000000010.000000000 s" in (marking / "capture-s1-s2.pcapng").read_bytes()
     assert set(seen["name"]) == {"s1-s2 before queue", "s1-s2 after queue"}
+
+
+@needs_tshark
+def test_the_numbers_of_the_documentation(dropping: Path, marking: Path) -> None:
+    table = re.findall(
+        r"^\| ([\d.]+) s \| .*: ([\d,]+).* \| `(\w+)`: ([\d,]+)", (ROOT / "docs/how-to/capture.md").read_text(), re.M
+    )
+    samples = pd.read_csv(dropping / "flows.csv").query("job == 0").set_index("t_s")
+    marked = pd.read_csv(marking / "links.csv").query("link == 's1-s2'").set_index("t_s")
+    sent = packets(dropping / "capture-l1.pcapng").query("before and out and payload > 0")
+    seen = packets(marking / "capture-s1-s2.pcapng").query("out and ecn == 3")
+    assert [column for _, _, column, _ in table] == ["bytes_acked", "retrans_segments", "ecn_marks"]
+    for time, packet_count, column, sampled in table:
+        rows = sent[sent["ns"] <= float(time) * 1e9]
+        ends = rows["seq"] + rows["payload"]
+        after = seen[(seen["ns"] <= float(time) * 1e9) & ~seen["before"]]
+        found = {
+            "bytes_acked": ends.max() - 1,
+            "retrans_segments": (rows["seq"] < ends.cummax().shift(fill_value=1)).sum(),
+            "ecn_marks": len(after) - len(seen[(seen["ns"] <= float(time) * 1e9) & seen["before"]]),
+        }
+        assert found[column] == int(packet_count.replace(",", "")), column
+        of = marked if column == "ecn_marks" else samples
+        assert of[column][float(time)] == int(sampled.replace(",", "")), column
+
+
+@pytest.mark.skipif(bool(trace_processor.missing()), reason=trace_processor.missing())
+@pytest.mark.xdist_group("browser")
+def test_the_answer_of_perfetto_in_the_documentation(marking: Path, tmp_path: Path) -> None:
+    page = (ROOT / "docs/how-to/export.md").read_text()
+    ((query, answer),) = re.findall(r"```sql\n(.*?)```.*?```text\n.*?\n(.*?)\n```", page, re.S)
+    run = load_run(marking)
+    with trace_processor.started(tmp_path) as processor:
+        processor.load(perfetto.text(run, run.jobs).encode())
+        assert processor.query(query) == [tuple(json.loads(f"[{answer}]"))]
 
 
 def test_a_run_is_the_same_with_and_without(marking: Path, tmp_path: Path) -> None:
