@@ -44,19 +44,19 @@ UNUSED = (
 EPOCH = 1_735_689_600  # the time of all files of the base (1 January 2025)
 
 
-def requirements(into: Path) -> None:
-    """Download what ``tools/requirements.txt`` pins, for x86-64 and `PYTHON`, unless that is done already."""
-    pinned, done = ROOT / "tools/requirements.txt", into.parent / "downloaded.txt"
+def requirements(into: Path, python: str = PYTHON) -> None:
+    """Download what ``tools/requirements.txt`` pins, for x86-64 and a Python version, unless that is done already."""
+    pinned, done = ROOT / "tools/requirements.txt", into.with_name(f"{into.name}.txt")
     if done.exists() and done.read_bytes() == pinned.read_bytes():
         return
     platforms = [
         *(f"manylinux_2_{minor}_x86_64" for minor in GLIBC),
         "manylinux1_x86_64", "manylinux2010_x86_64", "manylinux2014_x86_64", "linux_x86_64",
     ]  # fmt: skip
-    _run(
+    run(
         [
             sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--require-hashes", "--no-deps",
-            "--only-binary", ":all:", "--python-version", PYTHON, "--implementation", "cp", "--abi", f"cp{PYTHON.replace('.', '')}",
+            "--only-binary", ":all:", "--python-version", python, "--implementation", "cp", "--abi", f"cp{python.replace('.', '')}",
             "--abi", "abi3", "--abi", "none", *(word for name in platforms for word in ("--platform", name)),
             "-d", str(into), "-r", str(pinned),
         ],
@@ -69,7 +69,7 @@ def own_wheel(into: Path) -> Path:
     """Build the checkout's wheel. Raises `MachineError` where it has no kernel inside."""
     for old in into.glob("mltcp_testbed-*.whl"):
         old.unlink()
-    _run(
+    run(
         [sys.executable, "-m", "pip", "wheel", "-q", "--disable-pip-version-check", "--no-deps", "--no-build-isolation", "-w", str(into), str(ROOT)],
         "the wheel could not be built",
     )  # fmt: skip
@@ -94,7 +94,7 @@ def base() -> str:
     check_tools({"mmdebstrap": "mmdebstrap"}, "the image's base")
     with tempfile.TemporaryDirectory(prefix="mltcp-base-") as folder:
         root = Path(folder) / "base.tar"
-        _run(
+        run(
             [
                 "mmdebstrap", "-q", "--variant=essential", f"--include={PACKAGES}",
                 "--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr",  # else Perl is needed to merge them
@@ -102,10 +102,10 @@ def base() -> str:
             ],
             "mmdebstrap could not make Debian 12", SOURCE_DATE_EPOCH=str(EPOCH),
         )  # fmt: skip
-        made = _run(["buildah", "from", "scratch"], "buildah failed").strip()
+        made = run(["buildah", "from", "scratch"], "buildah failed").strip()
         try:
-            _run(["buildah", "add", "-q", made, str(root), "/"], "the base could not be added to an image")
-            _run(["buildah", "commit", "-q", made, OWN_BASE], "the base could not be made an image")
+            run(["buildah", "add", "-q", made, str(root), "/"], "the base could not be added to an image")
+            run(["buildah", "commit", "-q", made, OWN_BASE], "the base could not be made an image")
         finally:
             subprocess.run(["buildah", "rm", made], capture_output=True, check=False)
     return OWN_BASE
@@ -114,7 +114,7 @@ def base() -> str:
 def build(start: str) -> Path:
     """Build the image from the base ``start``; its archive. Raises `MachineError` where it is larger than `MOST_BYTES`."""
     tag = f"{NAME}:{__version__}"
-    _run(
+    run(
         [
             "buildah", "build", "-q", "--isolation", "chroot", "--squash", "--timestamp", str(EPOCH), "--build-arg", f"BASE={start}",
             "-t", tag, "-t", f"{NAME}:latest", "-f", str(ROOT / "Containerfile"), str(CONTEXT),
@@ -123,7 +123,7 @@ def build(start: str) -> Path:
     )  # fmt: skip
     archive = CONTEXT / ARCHIVE
     archive.unlink(missing_ok=True)
-    _run(["buildah", "push", "-q", tag, f"docker-archive:{archive}:{tag}"], "the image could not be saved")
+    run(["buildah", "push", "-q", tag, f"docker-archive:{archive}:{tag}"], "the image could not be saved")
     if (size := unpacked_bytes(archive)) > MOST_BYTES:
         raise MachineError(f"the image has {size / 1e6:.0f} MB; at most {MOST_BYTES / 1e6:.0f} MB are allowed.")
     return archive
@@ -144,7 +144,7 @@ def unpacked_bytes(archive: Path) -> int:
         return sum(tar.getmember(name).size for name in layers(archive))
 
 
-def _run(command: Sequence[str], what: str, **variables: str) -> str:
+def run(command: Sequence[str], what: str, **variables: str) -> str:
     """Output of a program; raises `MachineError` with what it printed last."""
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **variables})
     if done.returncode:

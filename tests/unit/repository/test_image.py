@@ -48,14 +48,14 @@ def test_one_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
             archive(tmp_path / image.ARCHIVE, 200_000, 100_000)
         return ""
 
-    monkeypatch.setattr(image, "_run", run)
+    monkeypatch.setattr(image, "run", run)
     with pytest.raises(MachineError, match=r"has 0 MB; at most 0 MB"):
         image.build("base")
 
 
 def test_a_pure_wheel_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mltcp_testbed-0-py3-none-manylinux_2_34_x86_64.whl").touch()  # of another version
-    monkeypatch.setattr(image, "_run", lambda command, what: (tmp_path / "mltcp_testbed-1-py3-none-any.whl").touch())
+    monkeypatch.setattr(image, "run", lambda command, what: (tmp_path / "mltcp_testbed-1-py3-none-any.whl").touch())
     with pytest.raises(MachineError, match=r"no kernel inside. Run `make setup`"):
         image.own_wheel(tmp_path)
 
