@@ -270,16 +270,16 @@ def test_what_uml_lacks_goes_to_host_with_the_reason(
 
 REFUSED = [
     (["--on", "flow", "--queue", "fq_codel"], "has no packets"),
-    (["--on", "flow", "--background", "long"], "has none"),
+    (["--on", "flow", "--background", "long"], "has no packets"),
     (
         ["--on", "flow", "--rate-trace", str(ROOT / "examples/link_steps.trace")],
-        "rates of the flow simulator are constant",
+        "rates in the flow simulator are constant",
     ),
     (["--on", "flow", "--capture", "s1-s2"], "has no packets"),
     (["--on", "flow", "--pause-at", "1s"], "computes a run at once"),
     (["--on", "host", "--pause-at", "1s"], "real clock"),
     (["--on", "uml", "--pause-at", "abc"], "'abc' is not a time"),
-    (["--on", "uml", "--background", "iperf3"], "virtual time stands still"),
+    (["--on", "uml", "--background", "iperf3"], "stops the virtual clock"),
 ]
 
 
