@@ -17,11 +17,6 @@ from testbed.report import added_lines
 from testbed.traces import trace as traces
 
 WORKERS = 2
-SOURCES = {
-    "recorded, times scaled": "recorded",
-    "derived from a measured trace": "profile",
-    "derived from published numbers": "computed",
-}  # of the library's traces, in a word
 
 
 def lines() -> str:
@@ -36,19 +31,16 @@ def lines() -> str:
 
 def library() -> str:
     names = [name for name in traces.names() if not name.endswith(("-layers", "-fsdp"))]
-    return table("name | what | source | bytes | duty", map(_trace, names))
+    return table("name | what | bytes | duty", map(_trace, names))
 
 
 def _trace(name: str) -> str:
-    """What, from where, how much, how busy."""
+    """What, how much, how busy."""
     trace = traces.load(name)
     rate = trace.native_rate or Rate(50 * 10**9)
     period_s = traces.critical_path_s(trace, lambda op: traces.busiest_s(op, WORKERS, rate))
     busy = busy_s(trace, WORKERS, rate)
-    return (
-        f"| `{name}` | {trace.model} | {SOURCES.get(trace.source.kind, trace.source.kind)} | {trace.bytes_per_iteration / 1e6:,.1f} MB | "
-        f"{busy / period_s:.0%} |"
-    )
+    return f"| `{name}` | {trace.model} | {trace.bytes_per_iteration / 1e6:,.1f} MB | {busy / period_s:.0%} |"
 
 
 def demo(folders: Sequence[str]) -> str:
