@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--out", default="results", metavar="FOLDER", help="results folder of --emulate (default: %(default)s)"
     )
-    how.add_argument("--html", type=Path, metavar="FILE", help="file for the answer as HTML")
+    how.add_argument("--html", type=Path, metavar="FILE", help="file for the answer as HTML (default: none)")
     how.add_argument("--json", action="store_true", help="answer as JSON")
     how.add_argument("--quiet", action="store_true", help="no progress display")
     parser.set_defaults(quick=None, allow_external_code=None)

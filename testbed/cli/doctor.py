@@ -108,7 +108,7 @@ def _trials() -> tuple[_Trial, ...]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="JSON instead of text")
     parser.add_argument(
         "--curves", action="store_true",
         help="comparison of stock protocols in virtual time with published curves (two minutes)",

@@ -64,12 +64,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     missing.add_argument(
         "--native-rate", metavar="RATE", help="link rate at which the times were recorded (default: as measured)"
     )
-    missing.add_argument("--on", default="", metavar="TEXT", help="hardware on which it was recorded")
-    missing.add_argument("--bytes", metavar="SIZE,…", help="bytes of each collective of a step, or their total")
+    missing.add_argument(
+        "--on", default="", metavar="TEXT", help="hardware on which it was recorded (default: not recorded)"
+    )
+    missing.add_argument(
+        "--bytes",
+        metavar="SIZE,…",
+        help="bytes of each collective of a step, or their total (default: those of the file)",
+    )
     missing.add_argument(
         "--ranks", metavar="N", help="number of ranks of the process group, which the size of an all-gather needs"
     )
-    missing.add_argument("--iteration", metavar="TIME", help="duration of a step")
+    missing.add_argument("--iteration", metavar="TIME", help="duration of a step (default: that of the file)")
     missing.add_argument(
         "--element-size",
         metavar="SIZE",
@@ -92,7 +98,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="process group to import, by name or description (default: all that have several ranks)",
     )
-    chosen.add_argument("--only", metavar="KIND,…", help=f"kinds of collectives to import: {', '.join(_KINDS)}")
+    chosen.add_argument(
+        "--only", metavar="KIND,…", help=f"kinds of collectives to import: {', '.join(_KINDS)} (default: all)"
+    )
     layout = parser.add_argument_group("how a model is trained (without FILE)")
     for one in options.declared(Layout):
         layout.add_argument(

@@ -33,10 +33,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--name", default="", help="name of the trace (default: that of the file)")
     parser.add_argument(
-        "--native-rate", default="", metavar="RATE", help="link rate at which the times are recorded: 10gbit"
+        "--native-rate",
+        default="",
+        metavar="RATE",
+        help="link rate at which the times are recorded: 10gbit (default: not recorded)",
     )
     parser.add_argument(
-        "--on", default="", metavar="HARDWARE", help="hardware of the training, such as '2 x A100, NVLink'"
+        "--on",
+        default="",
+        metavar="HARDWARE",
+        help="hardware of the training, such as '2 x A100, NVLink' (default: not recorded)",
     )
     parser.add_argument(
         "--skip", type=int, default=2, metavar="K", help="number of first steps left out (default: %(default)s)"

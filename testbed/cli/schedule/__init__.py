@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seed", type=int, default=1, metavar="N", help="seed of all random choices (default: %(default)s)"
     )
     parser.add_argument(
-        "--figures", metavar="FOLDER", help="folder for a PNG per scheduler: GPUs and uplinks over time"
+        "--figures", metavar="FOLDER", help="folder for a PNG per scheduler: GPUs and uplinks over time (default: none)"
     )
     parser.add_argument("--json", action="store_true", help="JSON instead of the table")
     traffic = parser.add_argument_group("with --emulate or --on flow")

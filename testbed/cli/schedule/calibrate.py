@@ -70,7 +70,9 @@ class Point:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Fits alpha, xi1 and xi2 of the schedules' model to runs under virtual time, and says how far it is off in others."
+    parser.description = (
+        "Fit alpha, xi1 and xi2 of the contention model to runs under virtual time, and report its error in other runs."
+    )
     parser.add_argument("--system", nargs="+", action="extend", metavar="NAME", help=f"systems to fit (default: {' '.join(USUAL)})")  # fmt: skip
     parser.add_argument(
         "--rate", default="10gbit", metavar="RATE", help="uplink rate of each server (default: %(default)s)"
@@ -91,7 +93,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="FOLDER", default="results", help="results folder (default: %(default)s)")
     flags.add_again(parser)
     parser.add_argument(
-        "--figures", metavar="FOLDER", help="folder for predicted and measured times of each setting, as PNG and CSV"
+        "--figures",
+        metavar="FOLDER",
+        help="folder for predicted and measured times of each setting, as PNG and CSV (default: none)",
     )
     parser.add_argument("--json", action="store_true", help="JSON instead of the table")
     parser.add_argument(
