@@ -173,9 +173,10 @@ def test_a_ring_that_overflows_ends_the_run(tmp_path: Path, monkeypatch: pytest.
 def test_a_full_disk_ends_the_run_with_one_paragraph(tmp_path: Path) -> None:
     words = [word for name, value in RUN.items() for word in (f"--{name.replace('_', '-')}", str(value))]
     command = [sys.executable, "-m", "testbed", "run", *words, "--snaplen", "1514", "--capture", "s1-s2", "--out", str(tmp_path)]  # fmt: skip
-    inside = 'mount -t tmpfs -o size=8m small /tmp && exec "$@"'
+    # A checkout below /tmp stays where it is.
+    inside = 'mount --bind "$0" /mnt && mount -t tmpfs -o size=8m small /tmp && mkdir -p "$0" && mount --bind /mnt "$0" && exec "$@"'
     done = subprocess.run(
-        ["unshare", "--mount", "sh", "-c", inside, "sh", *command], cwd=ROOT, capture_output=True, text=True, check=False
+        ["unshare", "--mount", "sh", "-c", inside, str(ROOT), *command], cwd=ROOT, capture_output=True, text=True, check=False
     )  # fmt: skip
     said = [line for line in done.stderr.splitlines() if "could not be written" in line]
     assert done.returncode == EXIT_FAILED, done.stderr
