@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import testbed
 from testbed.core import text
 from testbed.core.arguments import Formatter, Parser, fitted
 from testbed.core.errors import (
@@ -159,6 +160,9 @@ def parser(named: Iterable[str], prog: str = "") -> Parser:
     named = set(named)
     made = Parser(
         prog=prog, usage="%(prog)s COMMAND ...", description=_overview(prog), epilog=EPILOG, formatter_class=_Overview
+    )
+    made.add_argument(
+        "--version", action="version", version=f"mltcp-testbed {testbed.__version__}", help="version of the testbed"
     )
     made.examples = ("COMMAND --help",) if prog.rpartition(" ")[2] in ALIASES else EXAMPLES
     known = made.add_subparsers(

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import testbed
 from testbed.cli import commands, flags, main
 from testbed.core.errors import EXIT_OK, EXIT_REQUEST
 from testbed.spec import Spec, fields
@@ -115,6 +116,13 @@ def test_a_command_has_two_or_three_examples() -> None:
 def test_an_unknown_command_is_refused_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["rnu"]) == EXIT_REQUEST
     assert "'rnu'" in (said := capsys.readouterr().err) and "'run'" in said
+
+
+def test_the_version_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"mltcp-testbed {testbed.__version__}\n"
 
 
 def test_an_error_fits_the_width(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
