@@ -37,13 +37,14 @@ class Demo:
     digest: str
 
 
-def root(suite: str) -> Path:
-    """The tar of a clean root; made once."""
+def root(suite: str, stale: bool = False) -> Path:
+    """The tar of a clean root; made once. ``stale``: also from a mirror whose release file has expired."""
     made = FOLDER / f"{suite}.tar"
     if not made.exists():
         FOLDER.mkdir(parents=True, exist_ok=True)
         part = made.with_suffix(".part.tar")
-        command = ["mmdebstrap", "-q", "--variant=minbase", f"--include={PACKAGES}", suite, str(part)]
+        accepted = ['--aptopt=Acquire::Check-Valid-Until "false"'] if stale else []
+        command = ["mmdebstrap", "-q", "--variant=minbase", f"--include={PACKAGES}", *accepted, suite, str(part)]
         image.run(command, f"mmdebstrap could not make Debian {suite}")
         part.rename(made)
     return made
@@ -93,11 +94,13 @@ def python_of(folder: Path) -> str:
     ).strip()
 
 
-def once(suite: str) -> tuple[str, Demo]:
+def once(suite: str, stale: bool = False) -> tuple[str, Demo]:
     """A fresh root, from its tar to the demo's end; its Python version, and what it took."""
     with tempfile.TemporaryDirectory(prefix=f"{suite}-", dir=FOLDER) as name:
         folder = Path(name)
-        image.run(["tar", "-xf", str(root(suite)), "-C", name, "--exclude=./dev/*"], "the root could not be unpacked")
+        image.run(
+            ["tar", "-xf", str(root(suite, stale)), "-C", name, "--exclude=./dev/*"], "the root could not be unpacked"
+        )
         folder.chmod(0o755)
         (folder / "dev/null").touch()
         version = python_of(folder)
@@ -116,6 +119,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--times", type=int, default=1, metavar="N", help="fresh roots of each suite (default: %(default)s)"
     )
+    parser.add_argument(
+        "--stale-mirror", action="store_true", help="accept a release file that has expired (default: refused)"
+    )
     options = parser.parse_args(argv)
     digests: dict[str, set[str]] = {}
     late = False
@@ -125,7 +131,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise MachineError("clean roots are entered by chroot: run this as root.")
         for suite in options.suite:
             for _ in range(options.times):
-                version, took = once(suite)
+                version, took = once(suite, options.stale_mirror)
                 digests.setdefault(version, set()).add(took.digest)
                 late |= not 0 < took.first_figure_s <= MOST_FIRST_FIGURE_S
                 print(

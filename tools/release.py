@@ -131,7 +131,7 @@ def build(dist: Path) -> None:
     shutil.copy(wheel, dist)
     with (
         (image.CONTEXT / image.ARCHIVE).open("rb") as plain,
-        gzip.GzipFile(dist / f"{NAME}-{mine}-image.tar.gz", "wb", mtime=0) as packed,
+        gzip.GzipFile(dist / f"{NAME}-{mine}-image.tar.gz", "wb", compresslevel=6, mtime=0) as packed,
     ):
         shutil.copyfileobj(plain, packed)
     print("source archive", flush=True)

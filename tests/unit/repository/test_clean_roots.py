@@ -25,7 +25,7 @@ def test_late_figures_and_different_digests_fail(
     demos: list[tuple[str, Demo]], code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     left = iter(demos)
-    monkeypatch.setattr(clean_roots, "once", lambda suite: next(left))
+    monkeypatch.setattr(clean_roots, "once", lambda suite, stale: next(left))
     monkeypatch.setattr(clean_roots, "check_tools", lambda tools, what: None)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert clean_roots.main(["--times", "2", "bookworm"]) == code
