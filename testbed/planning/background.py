@@ -54,6 +54,10 @@ def _source(spec: Spec, topo: Topo, bottlenecks: dict[str, Link], text: str, see
     senders, receivers = _hosts(asked.sources, topo, left, "sources"), _hosts(asked.targets, topo, right, "targets")
     if stray := set(senders) & set(receivers):
         raise RequestError(f"{min(stray)} is both a source and a target. Give separate hosts: sources=l1,targets=r1")
+    if asked.stop and asked.stop <= asked.start:
+        raise RequestError(
+            f"stop: {asked.stop:g} s is not after the start at {asked.start:g} s. Give a later stop, or none."
+        )
     rate_bps = min(link.rate_bps for link in bottlenecks.values()) * payload_share(spec.mtu)
     return Background(
         kind=kind, label=label, sources=senders, targets=receivers, seed=seed, cc=_congestion(asked, spec), start_ns=round(asked.start * 1e9),

@@ -229,6 +229,8 @@ def link(spec: Spec, own: LinkSpec) -> Link:
     acks_first = spec.ack_priority == "on"
     if queue == queues.FIFO:
         return Link(rate, buffer, spec.mtu, acks_first, marks.resolve(rate, buffer, spec.mtu), trace=trace)
+    if system_text.name_of(queue) == queues.FIFO:
+        raise UnitError(f"queue: {quoted(queue)}: fifo has no options. Give its size as --buffer, its marks as --ecn.")
     if marks not in ("on", "off"):
         raise UnitError(
             f"ecn: {quoted(marks)} sets the marking threshold of a FIFO queue, but {quoted(queue)} marks by its own rule. "

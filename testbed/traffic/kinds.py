@@ -52,7 +52,7 @@ class Poisson(Flows):
 class Incast(Flows):
     """Bursts of flows to one target, at regular times."""
 
-    bytes: int = option(64_000, "size of each flow", Bytes())
+    bytes: int = option(64_000, "size of each flow", Bytes(1))
     every: float = option(0.1, "time between two bursts", Seconds())
     degree: int = option(8, "flows of a burst, from the sources in turn", Integer(1, 1000))
 
@@ -61,7 +61,7 @@ class Incast(Flows):
 class Storage(Flows):
     """Blocks that are written at random times, each by a separate connection."""
 
-    bytes: int = option(4_000_000, "size of a block", Bytes())
+    bytes: int = option(4_000_000, "size of a block", Bytes(1))
     rate: float = option(10.0, "blocks a second", Number(0.001, 1e6))
 
 
@@ -69,7 +69,7 @@ class Storage(Flows):
 class Checkpoint(Flows):
     """Every source writes its checkpoint to a target, at the same time."""
 
-    bytes: int = option(100_000_000, "size of a checkpoint", Bytes())
+    bytes: int = option(100_000_000, "size of a checkpoint", Bytes(1))
     every: float = option(10.0, "time between two checkpoints", Seconds())
 
 
@@ -77,8 +77,8 @@ class Checkpoint(Flows):
 class Inference(Flows):
     """Requests at random times, each with a response: the latency counts."""
 
-    request: int = option(2_000, "size of a request", Bytes())
-    response: int = option(20_000, "size of a response", Bytes())
+    request: int = option(2_000, "size of a request", Bytes(1))
+    response: int = option(20_000, "size of a response", Bytes(1))
     rate: float = option(100.0, "requests a second", Number(0.001, 1e6))
 
 

@@ -98,6 +98,7 @@ def test_what_makes_no_sense_is_refused(fields: dict[str, object]) -> None:
     [
         ("foo", "cake, codel, fq, fq_codel, pie, sfq, fifo"), ("cake:rtt=0ms", "0ms is not between 2us and 3600s"),
         ("codel:target=2h", "2h is not between"), ("fq:quantum=1B", "1B is not between 256B and"),
+        ("fifo:limit=5", "fifo has no options"),
     ],
 )  # fmt: skip
 def test_a_refusal_states_what_is_possible(queue: str, says: str) -> None:

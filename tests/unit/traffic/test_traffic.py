@@ -74,6 +74,8 @@ def test_sizes_of_a_file(tmp_path: Path) -> None:
         ("long:congestion=nothing", "nothing"),
         ("incast:every=0s", "every"),
         ("cmd", "needs command"),
+        ("checkpoint:bytes=0B", "0B is not between 1B and"),
+        ("long:start=5s,stop=2s", "2 s is not after the start at 5 s"),
         ("cmd:command=true,priority=3", "is no option of cmd"),
         ("iperf3:priority=3", "is no option of iperf3"),
     ],
