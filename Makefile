@@ -280,8 +280,8 @@ figures: python
 	$(PYTHON) -m analysis figures $(RESULTS) --out figures
 
 report: python
-	$(PYTHON) -m analysis report $(RESULTS) --out report.html --figures figures
+	$(PYTHON) -m analysis report $(RESULTS) --out report.html --figures figures$(if $(wildcard explorer.html), --explorer explorer.html)
 
 clean:
-	rm -rf .venv results figures report.html report.md claims.csv build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
+	rm -rf .venv results figures explorer.html report.html report.md claims.csv build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

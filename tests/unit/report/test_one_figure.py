@@ -79,8 +79,24 @@ def test_what_make_reproduce_would_run(experiments: str | None, on: str, twin: b
     assert report.partition("--experiments ")[2].partition(" ||")[0].strip() == (experiments or "")
 
 
+def test_make_report_links_to_an_explorer_that_is_there(tmp_path: Path) -> None:
+    make = ["make", "-s", "-n", "-C", str(tmp_path), "-f", str(ROOT / "Makefile"), "report"]
+    for there in (False, True):
+        said = subprocess.run(make, capture_output=True, text=True, check=True).stdout
+        assert ("--figures figures --explorer explorer.html" in said) is there
+        (tmp_path / "explorer.html").touch()
+
+
 def test_what_is_made_in_the_checkout_is_ignored() -> None:
-    made = ["report.html", "report.md", "claims.csv", "figures/x.png", "results/quick/x/summary.json", "results/.lock"]
+    made = [
+        "explorer.html",
+        "report.html",
+        "report.md",
+        "claims.csv",
+        "figures/x.png",
+        "results/quick/x/summary.json",
+        "results/.lock",
+    ]
     done = subprocess.run(["git", "check-ignore", "--no-index", *made], cwd=ROOT, capture_output=True, text=True, check=False)  # fmt: skip
     if done.returncode == 128:
         pytest.skip("no git checkout")
