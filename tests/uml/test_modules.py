@@ -211,5 +211,5 @@ def test_what_it_does_not_take_is_refused_before_anything_runs(
 
 
 def test_an_ebpf_program_is_for_host() -> None:
-    with pytest.raises(MachineError, match="use --on host"):
+    with pytest.raises(RequestError, match="use --on host"):
         runs.run_plan(uml.find(), cc=[str(EXAMPLES / "mine.bpf.c")], **JOB)
