@@ -54,10 +54,8 @@ def main() -> None:
     parser.add_argument("--htsim", type=Path, metavar="PATH", help="a checkout of csg-htsim, to be compared with, too")
     htsim: Path | None = parser.parse_args().htsim
     if htsim is not None:
-        _build_htsim(htsim)
-    if not (NS3 / "bin/python").exists():
-        subprocess.run([sys.executable, "-m", "venv", str(NS3)], check=True)
-        subprocess.run([str(NS3 / "bin/pip"), "install", "-q", "ns3"], check=True)
+        build_htsim(htsim, "htsim_dumbbell.cpp", HTSIM)
+    install_ns3()
     backend = uml.find()
     print(f"user-mode Linux {backend.kernel.identity.version}, ns-3 {_ns3_version()}; median of {ROUNDS} rounds")
     print(
@@ -81,6 +79,13 @@ def main() -> None:
             + (f"{median(htsims):>17,.0f}{median(ours) / median(htsims):>7.2f}×" if htsims else ""),
             flush=True,
         )
+
+
+def install_ns3() -> None:
+    """ns-3 in its environment below ``build/``, unless it is there."""
+    if not (NS3 / "bin/python").exists():
+        subprocess.run([sys.executable, "-m", "venv", str(NS3)], check=True)
+        subprocess.run([str(NS3 / "bin/pip"), "install", "-q", "ns3"], check=True)
 
 
 def _uml(backend: uml.Uml, rate: int, mtu: int, buffer: int, size: int) -> tuple[int, float, float]:
@@ -114,31 +119,43 @@ def _ns3_version() -> str:
     return next(line.split()[1] for line in done.stdout.splitlines() if line.startswith("Version"))
 
 
-def _build_htsim(path: Path) -> None:
-    """Compile `htsim_dumbbell.cpp` against the checkout at `path`, or exit with the missing requirement."""
+def build_htsim(path: Path, program: str, binary: Path, more: tuple[str, ...] = ()) -> None:
+    """Compile a program of `benchmarks` against the checkout at ``path`` (``more`` of its sources), or exit with the missing requirement."""
     sim = path / "sim"
-    missing = [name for name in HTSIM_SOURCES if not (sim / name).is_file()]
+    names = [*HTSIM_SOURCES, *more]
+    missing = [name for name in names if not (sim / name).is_file()]
     if missing:
         sys.exit(
             f"{path} holds no htsim: --htsim wants the root of a checkout of github.com/Broadcom/csg-htsim, "
             f"and {sim} lacks {', '.join(missing)}."
         )
-    HTSIM.parent.mkdir(parents=True, exist_ok=True)
-    sources = [Path(ROOT) / "benchmarks/htsim_dumbbell.cpp", *(sim / name for name in HTSIM_SOURCES)]
+    # -iquote, not -I: a header of htsim must not stand in for one of the C++ library
+    build(program, binary, ["-std=c++17", "-iquote", str(sim), *(str(sim / name) for name in names)], f"htsim in {sim}")
+
+
+def build(program: str, binary: Path, options: list[str], against: str) -> None:
+    """Compile a C++ program of `benchmarks` into ``binary``, or exit with the compiler's error."""
+    binary.parent.mkdir(parents=True, exist_ok=True)
+    kernel = str(Path(ROOT) / "kernel")
+    command = [
+        "g++",
+        "-O2",
+        "-w",
+        "-iquote",
+        kernel,
+        str(Path(ROOT) / "benchmarks" / program),
+        *options,
+        "-o",
+        str(binary),
+    ]
     try:
-        done = subprocess.run(
-            # -iquote, not -I: a header of htsim must not stand in for one of the C++ library
-            ["g++", "-O2", "-std=c++17", "-w", "-iquote", str(sim), *map(str, sources), "-o", str(HTSIM)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError:
-        sys.exit("--htsim needs g++, which is not installed (Debian's package g++): htsim comes as C++ source only.")
+        sys.exit(f"benchmarks/{program} needs g++, which is not installed (Debian's package g++).")
     if done.returncode:
         lines = done.stderr.splitlines()
         why = next((line for line in lines if "error" in line or "undefined" in line), "; ".join(lines[-1:]))
-        sys.exit(f"htsim in {sim} does not compile with benchmarks/htsim_dumbbell.cpp: {why}")
+        sys.exit(f"{against} does not compile with benchmarks/{program}: {why}")
 
 
 def _htsim(rate: int, mtu: int, buffer: int, seconds: float) -> float:
