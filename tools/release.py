@@ -29,6 +29,8 @@ PLACES = {
     "CITATION.cff": r'^(version: "?)[^"\n]+("?)$',
     "codemeta.json": r'^(  "version": ")[^"]+(")',
     ".zenodo.json": r'^(  "version": ")[^"]+(")',
+    "kernel/dkms.conf": r'^(PACKAGE_VERSION=")[^"]+(")',
+    "docs/how-to/deploy-mltcp-on-a-host.md": r'^(sudo dkms .* mltcp/)[^"\n]+()$',
 }
 ENTRIES = 12  # of each heading in the notes, which are one page
 UNRELEASED = "## [Unreleased]\n"
