@@ -40,7 +40,7 @@ def main() -> None:
     packages = json.loads(told)
     signal.alarm(PATIENCE_S)
     if os.geteuid() != 0:
-        fail("this is not root there; log in as root, or as somebody who may use `sudo` without a password.")
+        fail("root is required there. Log in as root, or as a user with passwordless sudo.")
     missing = [tool for tool in ("mount", "unshare", "setpriv") if shutil.which(tool, path=PATH) is None]
     if missing:
         fail("missing there: " + ", ".join(missing) + ". Install the package util-linux.")

@@ -204,25 +204,21 @@ def _why(error: Exception, way: Route, shown: str) -> str:
     if isinstance(error, paramiko.BadHostKeyException):
         name = way.known_as or (way.host if way.port == PORT else f"[{way.host}]:{way.port}")
         return (
-            f"the host key is not the one known ({fingerprint(error.key)} instead of {fingerprint(error.expected_key)}): either "
-            "somebody stands in between, or the machine was set up anew. Nothing was sent. If you know that it was: "
-            f"`ssh-keygen -R '{name}'`, then `{shown}` once, to see the new key and accept it."
+            f"host key changed: got {fingerprint(error.key)}, expected {fingerprint(error.expected_key)}. Either the machine "
+            "was reinstalled, or another machine answers. Nothing was sent. If it was reinstalled, run "
+            f"`ssh-keygen -R '{name}'`, then `{shown}` to accept the new key."
         )
     if isinstance(error, _RevokedHostKeyError):
         return (
-            f"its host key ({error}) is marked as revoked (@revoked in {' or '.join(way.known_hosts)}): whoever has it may not be "
-            "that machine. Nothing was sent. Ask who keeps the machine; it needs a new key."
+            f"host key {error} is marked as revoked (@revoked in {' or '.join(way.known_hosts)}). Nothing was sent. Ask the "
+            "administrator for a new key."
         )
     if isinstance(error, _UnknownHostKeyError):
-        return (
-            f"its host key ({error}) is not known here, so nobody can tell whether it is that machine. Compare it, and accept "
-            f"it by `{shown}` once."
-        )
+        return f"host key {error} is unknown here. Compare it with the machine's key, then accept it: `{shown}`."
     if isinstance(error, paramiko.AuthenticationException | paramiko.PasswordRequiredException):
         return (
-            f"{way.user} is not let in with the keys there are here (the agent's, ~/.ssh/config's, those with the usual "
-            f"names; passwords are never asked for): {error}. `{shown} true` must work without a question; `ssh-add` unlocks a "
-            f"key, `ssh-copy-id` brings one there."
+            f"login as {way.user} failed: no local key was accepted ({error}). Make `{shown} true` work without a password: "
+            "`ssh-add` or `ssh-copy-id`."
         )
     if isinstance(error, socket.gaierror):
         return f"there is no machine {way.host!r}: {error.strerror}."
