@@ -144,7 +144,7 @@ def test_any_file_name_will_do(tmp_path: Path) -> None:
 def test_what_is_swept_cannot_be_given(tmp_path: Path) -> None:
     path = write(tmp_path / "s.toml", "[sweep]\nseeds = [1, 2]\nrate = ['1gbit']\n")
     for flags in ({"seeds": 3}, {"set": ["rate=2gbit"]}):
-        with pytest.raises(RequestError, match="is swept"):
+        with pytest.raises(RequestError, match="the file sweeps"):
             sweep.read(path, flags)
 
 
