@@ -28,7 +28,7 @@ def dropped(case: Case) -> float | Noted | Unjudged:
 def sent(case: Case) -> Unjudged | None:
     """None: at least one job does."""
     own = any(not job.by_tcp for job in case.plan.jobs)
-    return None if own else not_applicable("the kernel makes what is sent")
+    return None if own else not_applicable("the kernel forms all packets")
 
 
 def burst(case: Case) -> float | Unjudged:

@@ -25,10 +25,10 @@ def lateness(case: Case) -> float | Noted | Unjudged:
     compute_s = {job.job: job.compute_ns / 1e9 for job in case.plan.jobs}
     rows = case.iterations[case.iterations["job"].map(compute_s) > 0]
     if rows.empty:
-        return not_evaluated("nothing is computed by sleeping")
+        return not_evaluated("no job computes by sleeping")
     calm = case.calm.holds(rows["start_s"].to_numpy(), rows["end_s"].to_numpy())
     if not calm.any():
-        return not_evaluated("something disturbed every iteration (I21)")
+        return not_evaluated("every iteration was disturbed (I21)")
     late = (rows["max_start_delay_s"] / rows["job"].map(compute_s))[calm]
     return without(float(np.percentile(late, 99)), ~calm)
 
@@ -103,7 +103,7 @@ def _misaddressed(job: JobPlan, messages: pd.DataFrame | None) -> int:
 
 def holds_gpus(case: Case) -> Unjudged | None:
     """I22 applies only to jobs that hold GPUs."""
-    return None if case.plan.lives else not_applicable("no job can fail without the others")
+    return None if case.plan.lives else not_applicable("jobs hold no GPUs, and fail together")
 
 
 def failures(case: Case) -> float | Noted:
@@ -154,31 +154,31 @@ def _promised(close: transports.Close, round: int) -> float:
 
 def repeatability(_case: Case) -> Unjudged:
     """I10."""
-    return not_applicable("belongs to the experiment: see summary.json")
+    return not_applicable("judged for the experiment: see summary.json")
 
 
 def exact_alone(case: Case) -> Unjudged | None:
     """The condition of invariants that compare a run of one job in isolation with its computed ideal time."""
     plan = case.plan
     if plan.alone is None:
-        return not_applicable("see the run of one job alone")
+        return not_applicable("judged in the isolated run")
     job = plan.jobs[0]
     if job.ideal_s is None:
-        return not_applicable("nobody can compute what a real program takes")
+        return not_applicable("the iteration time of a real program is unknown")
     if job.noise != "0%":
-        return not_applicable("its computing varies")
+        return not_applicable("the compute time varies")
     if job.trace != "synthetic" or any(op.kind != "send_recv" for op in job.collectives):
         return not_applicable("a ring's ACKs queue behind its own reverse data")
     if plan.multipath and len({link.rate_bps for link in plan.bottlenecks.values()}) > 1:
-        return not_applicable("a hash chooses its path, and not all are equally fast")
+        return not_applicable("a hash chooses the path, and the paths differ in rate")
     if found := may_leave_idle(plan):
         return not_applicable(f"{found[0]} itself leaves the link idle at times")
     if plan.transports:
-        return not_applicable("the ideal is one of TCP's frames")
+        return not_applicable("the ideal assumes TCP's frames")
     if plan.traced:
-        return not_applicable("the rate follows a trace, and the ideal is that at its highest rate")
+        return not_applicable("the rate follows a trace, but the ideal assumes its highest rate")
     if plan.wires:
-        return not_applicable("with delay or loss TCP itself needs longer than the ideal")
+        return not_applicable("with delay or loss, TCP itself takes longer than the ideal")
     return None
 
 
@@ -192,5 +192,5 @@ def lone(case: Case) -> float | Noted | Unjudged:
     met = marked(case.iterations, case.disturbances).to_numpy()[:, 0]
     counted = met[1:] if len(met) > 1 else met  # by `alone`
     if counted.all():
-        return not_evaluated("something disturbed every iteration (I21)")
+        return not_evaluated("every iteration was disturbed (I21)")
     return without(alone(times[np.append([True], ~met[1:])]) / ideal_s, counted)

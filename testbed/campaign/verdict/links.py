@@ -29,21 +29,21 @@ WORKER_S = 1e-7
 SOURCE_S = 1e-6  # the same by a source of background traffic, whose flows may begin and end at that instant
 ROUNDED_S = 1e-9  # by which TBF may underestimate a packet's time: it counts in whole ns
 AT_RATE = 0.95  # an interval with a queue counts as served if it carried this share of the rate
-ALL_DISTURBED = "something disturbed it all the time (I21)"
-COME_AND_GO = "with rings, delay, loss or BBR a queue comes and goes between two samples"
-COARSE = "samples are more than 10 ms apart: between two a queue comes and goes"
+ALL_DISTURBED = "every sample was disturbed (I21)"
+COME_AND_GO = "with rings, delay, loss, or BBR, a queue can empty between two samples"
+COARSE = "samples are more than 10 ms apart: a queue can empty between two samples"
 
 
 def exact_clock(case: Case) -> Unjudged | None:
     """Against a real clock a shaper has a bucket for what it was late, and the sampler an instant that is not exact."""
-    return None if case.virtual else not_applicable("on a real clock busy windows are judged")
+    return None if case.virtual else not_applicable("on a real clock, busy windows are judged")
 
 
 def short_queues(case: Case) -> Unjudged | None:
     """For jobs that pause by themselves only an excess over the rate can be detected."""
     if case.virtual:
-        return not_applicable("under virtual time every interval is judged")
-    return None if _why_queues_go(case) else not_applicable("a queue that stays tells both sides")
+        return not_applicable("under virtual time, every interval is judged")
+    return None if _why_queues_go(case) else not_applicable("a standing queue shows both deviations")
 
 
 def queue_stays(case: Case) -> Unjudged | None:
@@ -57,7 +57,7 @@ def one_queue(case: Case) -> Unjudged | None:
     if reason := queue_stays(case):
         return reason
     if case.plan.in_a_row > 1:
-        return not_evaluated("behind another bottleneck a queue comes and goes between two samples")
+        return not_evaluated("behind another bottleneck, a queue can empty between two samples")
     return None
 
 
@@ -66,11 +66,9 @@ def one_busy_queue(case: Case) -> Unjudged | None:
     if reason := one_queue(case):
         return reason
     if case.plan.transports:
-        return not_evaluated(
-            "a transport sends at a rate of its own, with which a queue comes and goes between two samples"
-        )
+        return not_evaluated("a transport paces its packets: a queue can empty between two samples")
     if any(cc.traits.paced for cc in case.plan.ccs):
-        return not_evaluated("DCQCN sends at a rate of its own, with which a queue comes and goes between two samples")
+        return not_evaluated("DCQCN paces its packets: a queue can empty between two samples")
     return None
 
 
@@ -221,7 +219,7 @@ def work_conservation(case: Case) -> float | Noted | Unjudged:
         served += span[whole * 8 >= AT_RATE * rate_bps[:-1][busy] * span].sum()
     if queued < QUEUED_S:
         return not_evaluated(
-            f"there was a queue for {decimal(queued, 2)} s only" + (", undisturbed" if any(disturbed) else "")
+            f"a queue existed for {decimal(queued, 2)} s only" + (", undisturbed" if any(disturbed) else "")
         )
     return without(float(served / queued), np.array(disturbed))
 
@@ -258,7 +256,7 @@ def _rate(plan: Plan, link: str, t_s: np.ndarray) -> tuple[np.ndarray, np.ndarra
 def no_link_fails(case: Case) -> Unjudged | None:
     """The condition that no link fails during the run."""
     failing = any(event.up is False for event in case.plan.events)
-    return not_evaluated("a link fails, with what is on it") if failing else None
+    return not_evaluated("a link fails and loses its packets") if failing else None
 
 
 def lost(case: Case) -> float:
@@ -283,25 +281,25 @@ def base_rtt(case: Case) -> float:
 
 def equal_paths(case: Case) -> Unjudged | None:
     """I14 applies only where several paths are equally short."""
-    return None if case.plan.multipath else not_applicable("every path is the only one")
+    return None if case.plan.multipath else not_applicable("no pair of hosts has several equal paths")
 
 
 def seeded(case: Case) -> float | Noted:
     """I14: which of several equal paths a flow takes follows from the seed."""
     if case.measured.paths_seeded:
         return 1
-    return Noted(0, "this kernel's hash cannot be seeded (Linux 6.11 can): other paths after the next boot")
+    return Noted(0, "this kernel cannot seed its path hash (Linux 6.11 can): paths change with the next boot")
 
 
 def changes(case: Case) -> Unjudged | None:
     """I15 applies only to plans with link events."""
-    return None if case.plan.events else not_applicable("nothing happens to links")
+    return None if case.plan.events else not_applicable("the plan has no link events")
 
 
 def missed(case: Case) -> float | Noted:
     """I15: link events of the plan that did not take place."""
     left = case.measured.sampler.events_missed
-    return Noted(len(left), "the run had ended before: " + ", ".join(left)) if left else 0
+    return Noted(len(left), "the run ended before: " + ", ".join(left)) if left else 0
 
 
 def edges(case: Case) -> float | Unjudged:
@@ -312,7 +310,5 @@ def edges(case: Case) -> float | Unjudged:
     if case.plan.sender.nic_bps is not None:
         shaped |= {name.partition("-")[0]: case.plan.sender.nic_bps for name in case.plan.nics}
     if not hosts <= shaped.keys():
-        return Unjudged(
-            "ok", "hosts' own links are not shaped: as fast as the kernel, under virtual time infinitely so"
-        )
+        return Unjudged("ok", "host links are not shaped: as fast as the kernel, or infinitely fast under virtual time")
     return min(shaped[host] for host in hosts) / min(link.rate_bps for link in case.plan.bottlenecks.values())

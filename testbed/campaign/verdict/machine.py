@@ -65,7 +65,7 @@ def _percentile(case: Case, seconds: Sequence[float], which: float) -> float | N
     begun = np.arange(len(seconds), dtype=float)
     calm = case.calm.holds(begun, begun + 1)
     if not calm.any():
-        return not_evaluated("something disturbed every second (I21)")
+        return not_evaluated("every second was disturbed (I21)")
     return without(float(np.percentile(np.array(seconds)[calm], which)), ~calm)
 
 
@@ -78,7 +78,7 @@ def skipped_calls(case: Case) -> float | Unjudged:
     """I13: eBPF calls that the kernel skipped and kernel/bpf/guard.h made good, per job and second."""
     repairs = case.measured.congestion_control_repairs
     if repairs is None:
-        return not_applicable("not eBPF, or one that such calls do no harm")
+        return not_applicable("no eBPF program that skipped calls affect")
     return float(repairs / (case.iterations["end_s"].max() * len(case.plan.jobs)))
 
 

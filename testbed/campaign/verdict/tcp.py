@@ -35,7 +35,7 @@ def in_force(case: Case) -> float | Unjudged:
         settled = rows[rows["iteration"] >= max(LEARNED, (rows["iteration"].max() + 1) // 2)]
         known = list(_known(settled, case.flows[case.flows["job"] == job]))
         if not known:
-            return not_evaluated(f"job {job} has no settled iteration: learning takes the first {LEARNED}")
+            return not_evaluated(f"job {job} has no iteration after learning (the first {LEARNED})")
         shares.append(float(np.concatenate(known).mean()))
     return min(shares)
 
@@ -57,7 +57,7 @@ def limited(case: Case) -> float | Noted | Unjudged:
         return not_evaluated(OLDER)
     busy = [sender for sender in case.measured.senders if sender.busy_s > 0]
     if not busy:
-        return not_evaluated("nobody sent")
+        return not_evaluated("no job sent data")
     worst = max(busy, key=lambda sender: sender.limited_share)
     if not worst.limited_share:
         return 0.0
@@ -93,7 +93,7 @@ def own_drops(case: Case) -> float | Noted | Unjudged:
     last = pd.concat([table.groupby("link")["drops"].max() for table in tables]) if tables else pd.Series(dtype=float)
     own = last[[str(link).rpartition("-")[0] in hosts for link in last.index]]
     if own.empty:
-        return not_applicable("hosts' own interfaces have no rate")
+        return not_applicable("the NICs are not rate-limited")
     return Noted(float(own.sum()), f"most before {own.idxmax()}: {own.max():.0f}") if own.sum() else 0.0
 
 

@@ -8,7 +8,7 @@ from testbed.models import validated_range
 
 def computed(case: Case) -> Unjudged | None:
     """I23 applies only to runs that the flow simulator computed."""
-    return None if case.manifest.clock == "model" else not_applicable("it was run")
+    return None if case.manifest.clock == "model" else not_applicable("the run was emulated, not simulated")
 
 
 def compared(case: Case) -> float | Noted:
