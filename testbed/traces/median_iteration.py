@@ -33,6 +33,7 @@ from testbed.traces.wire_bytes import on_the_wire
 
 _ALIKE = 0.01  # part of the mean by which ranks may differ without a word
 _NOISY = 0.2  # spread of the computing above which a step is named
+_FELT = 0.01  # part of a step below which a spread of its computing changes nothing
 _NORMAL = 1.4826  # standard deviation ÷ median absolute deviation, of a normal distribution
 _OUTLIER = 5  # standard deviations from the median
 _MOST_NAMED = 3
@@ -286,7 +287,8 @@ def _about_noise(alike: Sequence[Sequence[Step]], computing: Sequence[Sequence[f
         middle = median(own)
         far += [(abs(one - middle), one, step) for one, step in zip(own, steps, strict=True)]
     far.sort(key=lambda one: one[0], reverse=True)
-    limit = max(_far(computing), _NOISY * typical)
+    felt = _FELT * median(step.duration_s for own in alike for step in own)
+    limit = max(_far(computing), _NOISY * typical, felt)
     odd = [(seconds, step) for away, seconds, step in far if away > limit] if len(far) > 2 else []
     for seconds, step in odd[:_MOST_NAMED]:
         yield (
@@ -299,7 +301,7 @@ def _about_noise(alike: Sequence[Sequence[Step]], computing: Sequence[Sequence[f
         )
     if len(odd) > _MOST_NAMED:
         yield f"{len(odd) - _MOST_NAMED} more steps are as far from the median"
-    if part > _NOISY:
+    if part > _NOISY and part * typical > felt:
         _, seconds, step = far[0]
         yield (
             f"warning: the computing varies by {decimal(100 * part, 3)} % from step to step, most in "

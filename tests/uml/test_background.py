@@ -82,3 +82,10 @@ def test_priority_queues_serve_small_flows_first(tmp_path: Path) -> None:
 def test_a_program_that_fails_is_reported_with_its_output(tmp_path: Path) -> None:
     with pytest.raises(TestbedError, match=r"(?s)background cmd: cat /nowhere ended with code 1.*No such file"):
         testbed.run(**QUIET, iterations=3, background=["cmd:command=cat /nowhere"], out=tmp_path)
+
+
+def test_a_program_that_cannot_be_started_is_one_paragraph(tmp_path: Path) -> None:
+    with pytest.raises(
+        TestbedError, match=r"background cmd: /etc/passwd cannot be started: Permission denied\. Name an"
+    ):
+        testbed.run(**QUIET, iterations=3, background=["cmd:command=/etc/passwd {target}"], out=tmp_path)

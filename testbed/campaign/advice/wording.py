@@ -194,12 +194,12 @@ def _interval(option: Option) -> str:
 
 def others(options: Sequence[Option], best: Option) -> Iterator[tuple[str, str]]:
     """The name of each other option, and what it gains and why; faster networks last."""
-    said = {best.reason}
+    said = {best.reason: best}
     for one in sorted(options[1:], key=lambda one: (one.kind == "network", -one.gain_mean)):
         if one is not best:
-            told = one.reason if one.reason not in said else "For the same reason."
-            yield _capital(title(one)), f"{_verb(one)}. {told}"
-            said.add(one.reason)
+            same = said.setdefault(one.reason, one)
+            reason = one.reason if same is one else f"For the same reason as {title(same)}."
+            yield _capital(title(one)), f"{_verb(one)}. {reason}"
 
 
 def _verb(option: Option) -> str:

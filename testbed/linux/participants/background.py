@@ -56,10 +56,16 @@ class _Program:
 
     def _started(self, words: Sequence[str], host: str, output: Any) -> subprocess.Popen[bytes]:
         with netns.entered(self.network[host].namespace):
-            return subprocess.Popen(
-                words, stdin=subprocess.DEVNULL, stdout=output, stderr=output if output == subprocess.DEVNULL else subprocess.STDOUT,
-                env=child_environment(), start_new_session=True,
-            )  # fmt: skip
+            try:
+                return subprocess.Popen(
+                    words, stdin=subprocess.DEVNULL, stdout=output, stderr=output if output == subprocess.DEVNULL else subprocess.STDOUT,
+                    env=child_environment(), start_new_session=True,
+                )  # fmt: skip
+            except OSError as error:
+                raise TestbedError(
+                    f"background {self.plan.label}: {words[0]} cannot be started: {error.strerror}. "
+                    "Name an executable program, by its path if it is not on the PATH."
+                ) from None
 
     def listen(self) -> None:
         """Wait until the server listens."""
