@@ -28,7 +28,7 @@ def describe(plan: Plan, features: Features | None) -> Iterator[str]:
     who = f"job {plan.alone} in isolation" if plan.alone is not None else count(len(plan.jobs), "job")
     yield f"run {plan.system.label}, seed {plan.seed}: {who} → {plan.folder}"
     yield f"  network {plan.topology}{plan.topology_args}, " + (
-        "as flows" if features is None else "in a namespace of its own"
+        "as flows" if features is None else "in a separate namespace"
     )
     for stage, lines in groupby(setup_steps.lines(steps), key=lambda line: line.stage):
         yield f"  {stage}, each setting read back:" if stage != "capacity" else f"  {stage}:"
@@ -65,7 +65,7 @@ def describe(plan: Plan, features: Features | None) -> Iterator[str]:
     yield f"  sampled every {plan.sample_ns / 1e6:g} ms"
     if plan.capture is not None:
         yield f"  {captures.described(plan.capture, background=bool(plan.background))}"
-    after = "" if features is None else "measure the idle round trip again, see that offloads are still off, "
+    after = "" if features is None else "measure the idle round trip again, check that offloads are off, "
     yield f"  {after}judge, store as {plan.folder}"
 
 

@@ -165,10 +165,10 @@ def _described(asked: Request, chosen: Choice) -> Iterator[str]:
     if backend_names.in_real_time(chosen.backend):
         (virtual,), (real,) = asked.read({**asked.fields, "on": "uml"}), asked.read({**asked.fields, "on": "host"})
         if changed := spec.differences(virtual, real):
-            yield "[real-clock] is in force:"
+            yield "[real-clock] applies:"
             yield from (f"  {line}" for line in changed)
     if backends.is_assumed(chosen.backend):
-        yield "What the kernel there can is assumed: only root finds out, there."
+        yield "The features of that kernel are assumed; detecting them needs root there."
     known = None if backend_names.is_computed(chosen.backend) else backends.foreseen(chosen.backend)
     plans = asked.plans(chosen)
     for plan in plans:

@@ -14,10 +14,11 @@ from typing import Any, Protocol
 from testbed.core.errors import TestbedError
 from testbed.core.runs.manifest import ReadBack
 from testbed.core.runs.plan import CongestionControl, EcnThreshold
+from testbed.core.units import rate_text
 from testbed.linux.kernel import Addressing, Kernel
 from testbed.linux.queues import turns
 from testbed.linux.queues.rates import U32
-from testbed.linux.queues.setting import Queues
+from testbed.linux.queues.setting import Queues, marking
 from testbed.linux.queues.tree import matches
 
 
@@ -69,7 +70,7 @@ def addressed(node: str, addressing: Addressing) -> Setting:
         return told | {"wrong": [line for _, wanted, held in pairs for line in unlike(wanted, held)][:5]}
 
     return Setting(
-        node, ADDRESSES, counts(addressing), "addresses, neighbours and shortest routes, as the topology has them",
+        node, ADDRESSES, counts(addressing), "addresses, neighbours, and shortest routes of the topology",
         lambda kernel: kernel.set_addressing(node, addressing),
         lambda kernel: counts(kernel.addressing(node)),
     )  # fmt: skip
@@ -120,7 +121,7 @@ def path_addresses(node: str, device: str, asked: tuple[str, ...]) -> Setting:
             kernel.add_address(node, device, address)
 
     return Setting(
-        device, "addresses of paths", asked, f"{len(asked)} addresses, by which senders choose a path", apply,
+        device, "addresses of paths", asked, f"{len(asked)} addresses, one per path", apply,
         lambda kernel: tuple(kernel.addresses(node, device)),
     )  # fmt: skip
 
@@ -133,7 +134,7 @@ def path_routes(node: str, hops: Mapping[str, tuple[str, ...]]) -> Setting:
             kernel.add_route(node, address, vias)
 
     return Setting(
-        node, "routes of paths", dict(hops), f"routes to {len(hops)} addresses of paths", apply,
+        node, "routes of paths", dict(hops), f"routes to {len(hops)} path addresses", apply,
         lambda kernel: dict(kernel.host_routes(node)),
     )  # fmt: skip
 
@@ -159,13 +160,13 @@ def packet_spraying(node: str, ports: tuple[str, ...], bit: int, ways: Iterable[
         }
 
     asked = {"ports": dict.fromkeys(ports, turns.asked(bit, names)), "ways": by_name}
-    return Setting(node, "paths in turn", asked, f"packets over {len(names)} paths in turn", apply, read)
+    return Setting(node, "paths in turn", asked, f"packet spraying over {len(names)} paths", apply, read)
 
 
 def offloads_off(node: str, device: str) -> Setting:
-    """TSO, GSO and GRO off: one packet is one frame (docs/explanation/statistics.md)."""
+    """TSO, GSO, and GRO off: one packet is one frame (docs/explanation/statistics.md)."""
     return Setting(
-        device, "offloads", dict.fromkeys(OFFLOADS, False), "TSO, GSO and GRO off",
+        device, "offloads", dict.fromkeys(OFFLOADS, False), "TSO, GSO, and GRO off",
         lambda kernel: kernel.set_offloads(node, device, on=False),
         lambda kernel: kernel.offloads(node, device),
     )  # fmt: skip
@@ -200,10 +201,8 @@ def phantom_queue(
         "rate_bps": rate_bps, "burst_bytes": burst_bytes, "limit_bytes": buffer_bytes, "min_bytes": threshold.min_bytes,
         "max_bytes": threshold.max_bytes, "probability": round(threshold.probability * U32),
     }  # fmt: skip
-    line = (
-        f"mark by a phantom queue in eBPF: from {threshold.min_bytes} B, from {threshold.max_bytes} B with "
-        f"{threshold.probability:.4%}, as at {rate_bps} bit/s"
-    )
+    marks = marking(threshold.min_bytes, threshold.max_bytes, threshold.probability)
+    line = f"phantom queue (eBPF) of {rate_text(rate_bps)}: {marks}"
     return Setting(
         device, "phantom queue", {"filter": PHANTOM, **constants}, line,
         lambda kernel: kernel.classify(node, device, PHANTOM, constants),
@@ -220,7 +219,7 @@ def register(cc: CongestionControl, kind: str) -> Setting:
         return {"kind": kernel.kind(cc.spec), "constants": {name: held.get(name) for name in constants}}
 
     what = f"congestion control {cc.spec}"
-    line = f"{what}: " + ("the kernel's own" if kind == "kernel" else kind)
+    line = f"{what}: " + ("built into the kernel" if kind == "kernel" else kind)
     asked = {"kind": kind, "constants": constants}
     return Setting(KERNEL, what, asked, line, lambda kernel: kernel.register(cc), read)
 
@@ -236,7 +235,7 @@ def default(node: str, spec: str) -> Setting:
         found = kernel.sysctl(node, DEFAULT_CC)
         return spec if found == kernel.name(spec) else found
 
-    return Setting(node, DEFAULT_CC, spec, f"sockets of programs use {spec}", apply, read)
+    return Setting(node, DEFAULT_CC, spec, f"default congestion control of programs: {spec}", apply, read)
 
 
 def apply_all(settings: Iterable[Change], kernel: Kernel) -> list[ReadBack]:

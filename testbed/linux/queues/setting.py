@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from testbed.core.units import rate_text, size_text
 from testbed.linux.kernel import Kernel
 from testbed.linux.queues import tree
 from testbed.linux.queues.classify import Dscp, PureAcks
@@ -74,8 +75,8 @@ class Nic(Queues):
     @property
     def line(self) -> str:
         below = self.root.below
-        waits = "fq" if isinstance(below, Fq) else f"a queue of {below.buffer_bytes} B"
-        return f"NIC of {self.root.rate_bps} bit/s behind {waits}"
+        queue = "fq" if isinstance(below, Fq) else size_text(below.buffer_bytes)
+        return f"NIC {rate_text(self.root.rate_bps)}, queue {queue}"
 
 
 def described(link: str, root: Tbf | Netem) -> str:
@@ -87,23 +88,31 @@ def described(link: str, root: Tbf | Netem) -> str:
             f"corrupt {root.corrupt:.4%}"
         )
     return ", ".join(
-        [f"shape {link}: {root.rate_bps} bit/s", f"buffer {root.below.buffer_bytes} B", *_parts(root.below)]
+        [f"{link}: {rate_text(root.rate_bps)}", f"buffer {size_text(root.below.buffer_bytes)}", *_parts(root.below)]
     )
+
+
+def marking(min_bytes: int, max_bytes: int, probability: float) -> str:
+    """RED's marking in words."""
+    if min_bytes == max_bytes and probability == 1:
+        return f"ECN marking above {size_text(min_bytes)}"
+    return f"ECN marking from {size_text(min_bytes)}, at {size_text(max_bytes)} with {probability * 100:.4g} %"
 
 
 def _parts(queue: Queue) -> Iterator[str]:
     if isinstance(queue, Discipline):
         yield queue.chosen.typed
     if isinstance(queue, Red):
-        marks = f"mark from {queue.min_bytes} B, from {queue.max_bytes} B with {queue.probability:.4%}"
-        yield marks + (" and drop what cannot be marked" if queue.otherwise == "drop" else "")
+        yield marking(queue.min_bytes, queue.max_bytes, queue.probability)
+        if queue.otherwise == "drop":
+            yield "packets without ECN dropped instead"
     if isinstance(queue, Prio | Htb):
         for each in queue.classify:
             if isinstance(each, PureAcks):
                 yield "pure ACKs first"
             elif isinstance(each, Dscp):
-                yield f"{each.levels} bands of priority"
+                yield f"{each.levels} priority queues"
         if isinstance(queue, Htb):
-            yield "by HTB"
+            yield "HTB"
         for band in queue.bands:
             yield from _parts(band)

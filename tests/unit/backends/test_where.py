@@ -174,13 +174,13 @@ def test_where_it_runs_is_no_field_like_others(file: str) -> None:
 def test_dry_run_shows_it(file: str, capsys: pytest.CaptureFixture[str], built: None) -> None:
     assert main(["run", file, "--on", "ssh:lab", "--dry-run"]) == EXIT_OK
     shown = capsys.readouterr().out
-    assert shown.startswith("on `ssh:lab`\n[real-clock] is in force:\n")
-    assert "rate = '300 Mbit/s', not '50 Gbit/s'" in shown and "shape s1-s2: 300000000 bit/s" in shown
+    assert shown.startswith("on `ssh:lab`\n[real-clock] applies:\n")
+    assert "rate = '300 Mbit/s', not '50 Gbit/s'" in shown and "s1-s2: 300 Mbit/s, buffer" in shown
     for words in ([], ["--on", "uml"]):
         assert main(["run", file, *words, "--dry-run"]) == EXIT_OK
         shown = capsys.readouterr().out
         assert shown.startswith("on `uml`\nrun reno") and "real-clock" not in shown
-        assert "shape s1-s2: 50000000000 bit/s" in shown
+        assert "s1-s2: 50 Gbit/s, buffer" in shown
 
 
 def test_what_neither_kernel_has_is_said_of_both(
@@ -198,7 +198,7 @@ def test_what_neither_kernel_has_is_said_of_both(
         assert main(["run", file, "--cc", "vegas", "--on", "host", "--dry-run"]) == EXIT_MACHINE
         assert "on `host`" not in capsys.readouterr().err  # it was named
     else:
-        assert code == EXIT_OK and "[real-clock] is in force:" in said.out
+        assert code == EXIT_OK and "[real-clock] applies:" in said.out
     assert main(["run", file, "--cc", "vegas", "--on", "uml", "--dry-run"]) == EXIT_REQUEST
     assert "--system ./tcp_vegas.c" in " ".join(capsys.readouterr().err.split())
 
