@@ -181,6 +181,8 @@ def _executed(path: Path) -> ModuleType:
 
     try:
         content = path.read_bytes()
+    except FileNotFoundError as error:
+        raise ContentError(f"there is no file {path}.") from error
     except OSError as error:
         raise ContentError(f"{path} cannot be read: {error.strerror or error}.") from error
     name = f"testbed.content.file_{hashlib.sha256(os.fsencode(path.resolve()) + content).hexdigest()[:16]}"

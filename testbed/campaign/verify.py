@@ -56,7 +56,7 @@ def read(folder: Path, *, trusted: bool) -> tuple[Manifest, dict[str, bytes]]:
         whole = load.are_whole(folder, manifest)
     except (LoadError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise RequestError(
-            f"{folder} is not a run directory that can be repeated ({type(error).__name__}: {error}). "
+            f"{folder} is not a run directory that can be repeated ({error}). "
             "Name one, such as results/NAME/mltcp_reno/1."
         ) from error
     if manifest.clock == "real":

@@ -7,12 +7,15 @@ What takes long to import is imported in its `run`, so that a wrong flag is repo
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 
 from testbed.cli import commands
 from testbed.core import interruption, text
 from testbed.core.errors import EXIT_REQUEST, RequestError, TestbedError
+
+_COMMAND_LINE = re.compile("^the command line: (?:([a-z_]+): )?")  # the place of an error, and the field of a flag
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -46,6 +49,7 @@ def _ended(arguments: list[str]) -> int:
 def _refused(why: object, code: int) -> int:
     from testbed.core import terminal
 
+    why = _COMMAND_LINE.sub(lambda place: f"--{place[1].replace('_', '-')}: " if place[1] else "", str(why))
     if sys.stderr.isatty() or "COLUMNS" in os.environ:
         terminal.say_error(f"error: {why}")
     else:  # a log has no width

@@ -47,23 +47,23 @@ class Quantity(int):
         """Read ``text``; raises `UnitError` if it has no unit, a wrong one, or is out of range."""
         match = _NUMBER.fullmatch(text)
         if match is None:
-            raise UnitError(f"{quoted(text)} is not a {cls.noun}; write for instance {cls.examples}")
+            raise UnitError(f"{quoted(text)} is not a {cls.noun}. Write {cls.examples}.")
         number, unit = _decimal(match[1]), match[2]
         if not unit:
-            raise UnitError(f"the {cls.noun} {quoted(text)} has no unit; write for instance {cls.examples}")
+            raise UnitError(f"{quoted(text)} has no unit. Write {cls.examples}.")
         scale = cls.units.get(unit) or cls.units.get(unit.lower())
         if scale is None:
             in_bits = f"{unit[:-2].lower()}it"  # gbps: gbit
             hint = (
-                f" (bits or bytes? of bits, it is {match[1]}{in_bits})"
+                f" (for bits, write {match[1]}{in_bits})"
                 if unit.lower().endswith("bps") and in_bits in cls.units
                 else ""
             )
-            raise UnitError(f"{quoted(unit)} is not a unit of a {cls.noun}{hint}; write for instance {cls.examples}")
+            raise UnitError(f"{quoted(unit)} is not a unit of a {cls.noun}{hint}. Write {cls.examples}.")
         if number < 0:
-            raise UnitError(f"the {cls.noun} {quoted(text)} is negative")
+            raise UnitError(f"the {cls.noun} {quoted(text)} is negative.")
         if not number.is_finite() or number > Decimal(cls.limit) / scale:  # a product could be beyond Decimal
-            raise UnitError(f"the {cls.noun} {quoted(text)} is too large to emulate")
+            raise UnitError(f"the {cls.noun} {quoted(text)} is too large to emulate.")
         return cls(int((number * scale).to_integral_value()))
 
     @property
@@ -77,7 +77,7 @@ class Rate(Quantity):
     """A link rate in bit/s."""
 
     noun = "rate"
-    examples = "500mbit, 10gbit"
+    examples = "500mbit or 10gbit"
     units: ClassVar[dict[str, int]] = {
         prefix + suffix: scale
         for prefix, scale in {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}.items()
@@ -94,7 +94,7 @@ class Size(Quantity):
     """An amount of data in bytes."""
 
     noun = "size"
-    examples = "28MB, 64kB, 2.125GB"
+    examples = "28MB or 64kB"
     units: ClassVar[dict[str, int]] = {
         "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
         "kib": 2**10, "mib": 2**20, "gib": 2**30,
@@ -110,7 +110,7 @@ class Duration(Quantity):
     """A span of time in nanoseconds."""
 
     noun = "time"
-    examples = "340ms, 1.5us, 2s"
+    examples = "340ms or 2s"
     units: ClassVar[dict[str, int]] = {
         "ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9, "h": 3600 * 10**9,
     }  # fmt: skip
@@ -206,7 +206,7 @@ def parse_fraction(text: str) -> float:
     """Read ``2%`` or ``0.02``; raises `UnitError` below 0 or above 1."""
     match = _NUMBER.fullmatch(text)
     if match is None or match[2] not in ("", "%"):
-        raise UnitError(f"{quoted(text)} is not a fraction; write for instance 2% or 0.02")
+        raise UnitError(f"{quoted(text)} is not a fraction. Write 2% or 0.02.")
     value = float(match[1]) / (100 if match[2] else 1)
     if not 0 <= value <= 1:
         raise UnitError(f"the fraction {quoted(text)} is not between 0 and 100 %")

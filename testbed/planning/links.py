@@ -239,7 +239,9 @@ def link(spec: Spec, own: LinkSpec) -> Link:
     name = system_text.name_of(queue)
     if registry.is_file_name(name):
         name = str(Path(name).resolve())
-    whole = queues.Buffer(buffer, frame(spec.mtu), marks == "on" and bool(queues.find(name).MARKS))
+    with within("queue"):
+        can_mark = bool(queues.find(name).MARKS)
+    whole = queues.Buffer(buffer, frame(spec.mtu), marks == "on" and can_mark)
     discipline = QueueDiscipline(queue, name, tuple(queues.parameters(queue, whole).items()), whole.marks)
     return Link(rate, buffer, spec.mtu, acks_first, queue=discipline, trace=trace)
 

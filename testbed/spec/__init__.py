@@ -172,14 +172,14 @@ def _check(spec: Spec) -> None:
     for name, low, high in (("jobs", 1, most.jobs), ("workers", 2, most.workers)):
         value = getattr(spec, name)
         if value is not None and not low <= value <= high:
-            raise wrong(name, f"{value} is not between {low} and {high}{reach}")
+            raise wrong(name, f"{value} is not between {low} and {high}{reach}. Give a number in this range.")
     if spec.stop_when_periodic and any(job.train for job in spec.all_jobs):
         raise wrong("stop_when_periodic", "fills in what is alike, and of what a job learns nothing is; leave it out")
     if spec.stop_when_periodic == 1:
         raise wrong("stop_when_periodic", "one iteration is like itself; 2 at the least, or 0: never")
     most.check("runs", len(spec.scheduler) * len(spec.system) * spec.seeds, "system")
     if not spec.system:
-        raise wrong("system", "name at least one congestion control")
+        raise wrong("system", "it is empty. Name at least one congestion control.")
     if spec.name and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", spec.name):
         raise wrong(
             "name", f"{quoted(spec.name)} cannot name a folder: letters, digits, '.', '_' and '-' only, 200 at most"
@@ -187,7 +187,7 @@ def _check(spec: Spec) -> None:
     with within("topo"):
         networks.find(spec.topo.partition(",")[0])
     if not spec.scheduler:
-        raise wrong("scheduler", "name at least one job scheduler")
+        raise wrong("scheduler", "it is empty. Name at least one job scheduler.")
     for scheduler in spec.scheduler:
         with within("scheduler"):
             job_schedulers.check(scheduler)

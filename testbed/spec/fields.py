@@ -139,9 +139,11 @@ class Field:
             return
         low, high = self.declaration.low, self.declaration.high
         if low is not None and high is not None:
-            raise RequestError(f"{value} is not between {low} and {high}", where=self.name)
-        end, what = (low, "less") if high is None else (high, "more")
-        raise RequestError(f"{value} is {what} than {end}", where=self.name)
+            raise RequestError(
+                f"{value} is not between {low} and {high}. Give a number in this range.", where=self.name
+            )
+        end, what, way = (low, "less", "more") if high is None else (high, "more", "less")
+        raise RequestError(f"{value} is {what} than {end}. Give {end} or {way}.", where=self.name)
 
 
 def flag(name: str) -> str:

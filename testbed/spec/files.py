@@ -14,7 +14,7 @@ from typing import Any
 from testbed import registry
 from testbed.core import system_text, toml
 from testbed.core.errors import RequestError, VirtualTimeOnlyError, within
-from testbed.core.input_files import is_file, read_text
+from testbed.core.input_files import MissingError, is_file, read_text
 from testbed.core.text import command, quoted, shown
 from testbed.schedulers import job
 from testbed.spec import backend_names
@@ -195,6 +195,9 @@ def toml_value(text: str) -> Any:
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
-    text = read_text(path, MOST_BYTES)
+    try:
+        text = read_text(path, MOST_BYTES)
+    except MissingError as error:
+        raise RequestError(f"{error}. Name an experiment file, such as experiments/interleaving.toml.") from error
     with within(f"{shown(path, 200)} is not TOML"):
         return toml.loads(text)

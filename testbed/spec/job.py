@@ -251,13 +251,13 @@ def _check(job: Job) -> None:
     if job.buckets is not None and not 1 <= job.buckets <= min(1000, job.bytes or 1):
         raise JobError(f"{job.buckets} is not between 1 and 1000, with at least one byte per bucket.", where="buckets")
     if job.gpus is not None and not 1 <= job.gpus <= 4096:
-        raise JobError(f"{job.gpus} is not between 1 and 4096", where="gpus")
+        raise JobError(f"{job.gpus} is not between 1 and 4096. Give a number in this range.", where="gpus")
     if (job.workers or 0) < 2:  # the upper limit depends on the backend (testbed.spec.limits)
         raise JobError(f"{job.workers} is less than 2. A job needs at least two workers.", where="workers")
     for name, low, high in (("channels", 1, 32), ("iterations", 1, 100_000)):
         value = getattr(job, name)
         if not low <= value <= high:
-            raise JobError(f"{value} is not between {low} and {high}", where=name)
+            raise JobError(f"{value} is not between {low} and {high}. Give a number in this range.", where=name)
     if job.partition_bytes is not None and (
         job.credit_bytes is None or not 1 <= job.partition_bytes <= job.credit_bytes
     ):

@@ -33,7 +33,7 @@ class QueueLength(Written):
         try:
             self.length = Size.parse(self)
         except UnitError as error:
-            raise UnitError(f"{error}, or frames (200p), or a time at the link's rate (2ms)") from error
+            raise UnitError(f"{str(error)[:-1]}, frames (200p), or a time at the link's rate (2ms).") from error
 
     def bytes(self, rate_bps: int, mtu: int) -> int:
         """How much waits at most."""
@@ -61,7 +61,7 @@ class StartOffsets(Written):
         try:
             self.times = tuple(map(Duration.parse, self.split(",")))
         except UnitError as error:
-            raise UnitError(f"{error}; or clustered, or uniform") from error
+            raise UnitError(f"{str(error)[:-1]}, clustered, or uniform.") from error
 
 
 class Loss(Written):

@@ -108,7 +108,7 @@ class Console(CLI):  # type: ignore[misc]
         try:
             at_ns = int(Duration.parse(line.strip()))
         except UnitError as error:
-            self.link.write(f"{error}. Give the time after the start: pause 10s\n")
+            self.link.write(f"{error} Give the time after the start: pause 10s\n")
             return False
         if self.begun_ns is not None and at_ns <= time.monotonic_ns() - self.begun_ns:
             self.link.write(f"the run is at {(time.monotonic_ns() - self.begun_ns) / 1e9:.3f} s already.\n")

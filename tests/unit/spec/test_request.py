@@ -18,7 +18,10 @@ from testbed.planning import links, names, plan
 
 BAD = [
     (["--topo", "torus"], "unknown topology 'torus'"),
-    (["--topo", "./none.py"], "none.py cannot be read"),
+    (["--topo", "./none.py"], "--topo: there is no file none.py."),
+    (["--queue", "./none.py"], "queue: there is no file"),
+    (["--rto-min", "5"], "--rto-min: '5' has no unit"),
+    (["--iterations", "0"], "--iterations: 0 is not between 1 and 100000. Give a number in this range."),
     (["--topo", "dumbbell,x"], "whole numbers"),
     (["--topo", "dumbbell,1", "--jobs", "4"], "4 jobs of 2 workers need 8 hosts"),
     (["--topo", "ring,2"], "three bottlenecks or more, not 2"),
@@ -62,11 +65,11 @@ BAD = [
     (["--trace", "resnet51"], "there is no trace 'resnet51'"),
     (["--trace", "resnet50", "--compute", "1ms", "--bytes", "1MB"], "not both"),
     (["--compute", "1ms"], "needs both"),
-    (["--rate", "500"], "rate: the rate '500' has no unit"),
+    (["--rate", "500"], "error: --rate: '500' has no unit. Write 500mbit or 10gbit."),
     (["--rate", "0mbit"], "rate"),
     (["--rate=-5mbit"], "negative"),
     (["--rate", "9e99gbit"], "too large to emulate"),
-    (["--rate", "500mbps"], "bits or bytes"),
+    (["--rate", "500mbps"], "for bits, write 500mbit"),
     (["--buffer", "1"], "has no unit"),
     (["--buffer", "100B"], "do not hold two frames"),
     (["--mtu", "12"], "not between 576"),
@@ -97,7 +100,7 @@ BAD = [
     (["--colour", "blue"], "unrecognized arguments"),
     (["--sytem", "reno"], "Did you mean '--system'?"),
     (["--iterationz=3"], "Did you mean '--iterations'?"),
-    (["nowhere.toml"], "there is no file nowhere.toml"),
+    (["nowhere.toml"], "there is no file nowhere.toml. Name an experiment file"),
 ]  # fmt: skip
 
 
