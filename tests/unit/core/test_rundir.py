@@ -226,7 +226,7 @@ def member(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:
     ids=["link", "hard link", "itself", "fifo", "folder", "many", "xz", "gzip", "cut", "junk", "nothing"],
 )
 def test_what_no_run_hands_over_is_one_error(content: bytes) -> None:
-    with pytest.raises(TestbedError, match="handed over"):
+    with pytest.raises(TestbedError, match="the run returned"):
         rundir.unpack(content)
 
 

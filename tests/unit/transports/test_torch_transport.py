@@ -175,7 +175,7 @@ def test_mlt_carries_tensors_and_loses_no_more_than_it_may(name: str, tmp_path: 
 
 @pytest.mark.parametrize(
     ("transport", "says"),
-    [("tcp", "by TCP"), ("ltp:broadcast=tcp", "broadcast=ltp"), ("mlt:missing=local", "count as zero")],
+    [("tcp", "over TCP"), ("ltp:broadcast=tcp", "broadcast=ltp"), ("mlt:missing=local", "count as zero")],
 )
 def test_what_carries_no_tensors_is_refused(transport: str, says: str) -> None:
     with pytest.raises(RequestError, match=says):
