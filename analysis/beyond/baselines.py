@@ -28,8 +28,8 @@ TEXT = (
 ORDER = ("baseline", "reference", "treatment")
 METRICS = (
     ("mean", "mean of all iterations"),
-    ("settled", "mean, settled half"),
-    ("settled_p99", "99th percentile, settled half"),
+    ("settled", "mean, steady state"),
+    ("settled_p99", "99th percentile, steady state"),
 )
 
 
@@ -74,7 +74,7 @@ def _table(study: Study) -> pd.DataFrame:
 
 
 def _over_schedule(rows: pd.DataFrame) -> pd.Series[float]:
-    """The settled half ÷ that of the same seed under the best schedule made from what is known of all jobs; NaN without one."""
+    """The steady state ÷ that of the same seed under the best schedule made from what is known of all jobs; NaN without one."""
     means = rows[rows["central"]].groupby("cc")["settled"].apply(geometric_mean)
     if means.empty:
         return rows["settled"] * np.nan
@@ -93,7 +93,7 @@ def _unlike(run: Run) -> bool:
 
 
 def _kind(unlike: bool) -> str:
-    return "unlike jobs" if unlike else "equal jobs"
+    return "different jobs" if unlike else "equal jobs"
 
 
 def _panel(axis: Any, rows: pd.DataFrame, column: str, systems: dict[str, System]) -> None:

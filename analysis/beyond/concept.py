@@ -198,7 +198,7 @@ def _shares(axis: Any, runs: list[Run]) -> None:
         yscale="log",
         xlabel="F of job 1 ÷ F of job 0",
         ylabel="goodput of job 1 ÷ of job 0",
-        title="Who gets how much",
+        title="Shares of the link",
     )
     ticks = [0.125, 0.25, 0.5, 1, 2, 4, 8]
     for which in (axis.xaxis, axis.yaxis):

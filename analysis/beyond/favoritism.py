@@ -88,7 +88,7 @@ def _overlaps(axis: Any, experiment: Experiment) -> None:
         axis.plot(
             table.index, np.mean(model, axis=0)[: len(table)], color=colour, linewidth=1.2, linestyle="--", zorder=5
         )
-    axis.plot([], [], color=style.REFERENCE, linewidth=1.2, linestyle="--", label="fluid twin, shares ∝ √F")
+    axis.plot([], [], color=style.REFERENCE, linewidth=1.2, linestyle="--", label="fluid model, shares ∝ √F")
     axis.set_ylim(-0.03, 1.03)
     axis.set_xlabel("iteration")
     axis.set_ylabel("share of a phase\nthat is overlapped")

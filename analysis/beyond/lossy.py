@@ -16,7 +16,8 @@ from testbed.core.runs.load import LoadError, Run
 from testbed.models import learning
 from testbed.models.compression import Compressed, largest, rounded
 from testbed.models.dispersal import Dispersed
-from testbed.report import drawing, style, trainings
+from testbed.report import drawing, redrawing, style, trainings
+from testbed.report.figures import Tables
 from testbed.report.study import Study
 from testbed.report.trainings import NEAR, ROUNDS, SETTLED
 
@@ -43,23 +44,28 @@ class Training:
 def draw(study: Study, out: Path) -> list[Path]:
     """Write ``lossy.{png,pdf,csv}``; the data: a row per run and training."""
     rows = _table(study)
+    one, task = study.runs[0], learning.task()
+    note = (
+        f"{drawing.count(len(one.jobs[0].hosts), 'worker')}, {drawing.setting(one)}; {drawing.count(rows['seed'].nunique(), 'seed')} (dots), {one.jobs[0].iterations} rounds, "
+        f"whose missing ranges repeat until round {ROUNDS}.\n"
+        f"A perceptron of {task.parameters:,} numbers. Sums arrive complete everywhere; gradients are compressed to 12.6 % of their bytes."
+    )
+    return redrawing.publish(plot, {ID: rows}, note, out)
+
+
+def plot(tables: Tables) -> Any:
+    """Time of a round by rounds, at each minimum RTO; and the time to the accuracy."""
+    rows = tables[ID]
     timeouts = sorted(rows["rto_ms"].unique(), reverse=True)
     figure, axes = style.new_figure(1, len(timeouts) + 1, figsize=(6.4 + 4.8 * len(timeouts), 4.8))
     names = dict.fromkeys(name.removesuffix(trainings.DISPERSED) for name in rows["training"])
     colours = dict(zip(names, style.JOBS, strict=False))
     for axis, rto in zip(axes[0], timeouts, strict=False):
         _plane(axis, rows[rows["rto_ms"] == rto], colours)
-        axis.set_title(f"least timeout {rto:g} ms")
+        axis.set_title(f"minimum RTO {rto:g} ms")
     _times(axes[0, -1], rows, colours, timeouts)
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=5, fontsize=9)
-    one, task = study.runs[0], learning.task()
-    drawing.caption(
-        figure,
-        f"{drawing.count(len(one.jobs[0].hosts), 'worker')}, {drawing.setting(one)}; {drawing.count(rows['seed'].nunique(), 'seed')} (dots), {one.jobs[0].iterations} rounds, "
-        f"whose holes come again until round {ROUNDS}.",
-        f"A perceptron of {task.parameters:,} numbers. Sums arrive whole everywhere; compressed is what is pushed, to 12.6 % of its bytes.",
-    )
-    return drawing.save(figure, rows, out, ID)
+    return figure
 
 
 def _waiting(rows: pd.DataFrame) -> list[str]:
@@ -97,7 +103,7 @@ def _dots(rows: pd.DataFrame, colours: dict[str, str]) -> dict[str, Any]:
 
 
 def _times(axis: Any, rows: pd.DataFrame, colours: dict[str, str], timeouts: list[float]) -> None:
-    """A row a training and least timeout: time to the accuracy ÷ the mean of the fastest TCP that waits."""
+    """A row a training and minimum RTO: time to the accuracy ÷ the mean of the fastest TCP that waits."""
     labels: list[str] = []
     for rto in timeouts:
         here = rows[rows["rto_ms"] == rto]

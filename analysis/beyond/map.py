@@ -18,7 +18,7 @@ ID = "map"
 POSITION = 90
 TITLE = "On drop-tail links MLTCP gains most behind 1 to 4 ms of queue (mean 1.35 times), and slows jobs down behind 40 ms (0.83)"
 TEXT = (
-    "How many times faster the settled half is than under the base, over the size of the queue; mean over seeds, 95 % intervals (cut at the edge), shaded: slower. "
+    "Steady-state speed-up over the base, over the size of the queue; mean over seeds, 95 % intervals (cut at the edge), shaded: slower. "
     "Columns: load of the jobs together. Rows: mean and 99th percentile, behind NICs at link rate and unshaped NICs. Dotted: largest possible gain of the mean."
 )
 MEASURED = (("mean", "mean"), ("p99", "99th percentile"))
@@ -101,7 +101,7 @@ def _table(study: Study) -> tuple[pd.DataFrame, tuple[str, str]]:
 
 
 def _gains(table: pd.DataFrame, pair: tuple[str, str]) -> pd.DataFrame:
-    """One row per cell and seed: ``jobs, load, buffer_ms, nic, seed, mean, p99`` (speed-ups of the settled half), ``most``."""
+    """One row per cell and seed: ``jobs, load, buffer_ms, nic, seed, mean, p99`` (speed-ups in steady state), ``most``."""
     of_means, of_tails = (observed.speed_ups(table, pair, column, KEYS) for column in ("settled", "settled_p99"))
     gains = of_means.rename(columns={"speed_up": "mean"}).merge(of_tails.rename(columns={"speed_up": "p99"}))
     overlapped = 1 + gains["load"] * (1 - 1 / gains["jobs"])

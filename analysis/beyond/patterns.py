@@ -20,7 +20,7 @@ ID = "patterns"
 POSITION = 200
 TITLE = "With several flows, buckets or peaks per iteration MLTCP gains in some patterns and nothing in others"
 TEXT = (
-    "A row for each mix of jobs, with what they need of the link together. Left: mean iteration of the settled half relative to each job's ideal, under "
+    "A row for each mix of jobs, with what they need of the link together. Left: mean steady-state iteration relative to each job's ideal, under "
     "the base and MLTCP; right: speed-up, a dot a seed. Small bars: jobs in isolation. Traces are replayed as full-duplex rings, whose collectives cannot "
     "always reach the ideal."
 )
@@ -67,7 +67,7 @@ def plot(tables: Tables) -> Any:
     left.invert_yaxis()
     left.grid(visible=False, axis="y")
     right.grid(visible=False, axis="y")
-    left.set_xlabel("iteration time ÷ ideal, settled half")
+    left.set_xlabel("iteration time ÷ ideal, steady state")
     right.set_xlabel(f"{pair[0]} ÷ {pair[1]}")
     left.set_title("Iteration time")
     right.set_title("Speed-up")

@@ -12,8 +12,9 @@ from testbed.core.runs import measured
 from testbed.core.runs.load import Run
 from testbed.models.frames import frame
 from testbed.models.statistics import log_interval
-from testbed.report import drawing, style
+from testbed.report import drawing, redrawing, style
 from testbed.report import observations as observed
+from testbed.report.figures import Tables
 from testbed.report.study import Study
 
 ID = "scale"
@@ -29,7 +30,21 @@ MARKERS = "osD^vP*X"
 
 def draw(study: Study, out: Path) -> list[Path]:
     """Write ``scale.{png,pdf,csv}``; the data: a row per run."""
-    table, pair = _table(study)
+    compared, _ = observed.compared(study)
+    table = compared.assign(cycles=[loss_cycles(run) for run in study.runs])
+    note = (
+        f"Two jobs, together {table['load'].iloc[0]:.0%} of the link, clustered starts; {drawing.count(table['seed'].nunique(), 'seed')}; "
+        f"{drawing.backend(study.runs[0])}.\n"
+        "Loss cycles are computed from buffer and rate (two Reno flows, losses together, no delay). Bars: 95 % intervals, cut at the edge."
+    )
+    return redrawing.publish(plot, {ID: table, f"{ID}-drift": _drift(table)}, note, out)
+
+
+def plot(tables: Tables) -> Any:
+    """Iteration times over loss cycles, a panel for each level of noise."""
+    table = tables[ID]
+    pair = observed.pair(observed.roles(table))
+    assert pair is not None
     noises = sorted(table["noise"].unique(), key=lambda text: float(text.rstrip("%")))
     rates = sorted(table["rate_bps"].unique())
     figure, axes = style.new_figure(1, len(noises), figsize=(1.2 + 5.4 * len(noises), 4.6), sharey=True)
@@ -70,16 +85,10 @@ def draw(study: Study, out: Path) -> list[Path]:
         )
         axis.set_xlabel("loss cycles per overlapped communication phase")
         axis.set_title(f"compute noise {noise}")
-    axes[0, 0].set_ylabel("iteration time ÷ ideal, settled half")
+    axes[0, 0].set_ylabel("iteration time ÷ ideal, steady state")
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), fontsize=9)
-    drawing.caption(
-        figure,
-        f"Two jobs, together {table['load'].iloc[0]:.0%} of the link, overlapped starts; {drawing.count(table['seed'].nunique(), 'seed')}; "
-        f"{drawing.backend(study.runs[0])}.",
-        "Loss cycles are computed from buffer and rate (two Reno flows, losses together, no delay). Bars: 95 % intervals, cut at the edge.",
-    )
-    return [*drawing.save(figure, table, out, ID), *drawing.write_tables({f"{ID}-drift": _drift(table)}, out)]
+    return figure
 
 
 def _drift(table: pd.DataFrame) -> pd.DataFrame:
@@ -107,11 +116,6 @@ def loss_cycles(run: Run) -> float:
     round_trips = link.buffer_bytes / frame(link.mtu) / 4
     phase_s = 2 * observed.duty(run, 0) * measured.ideals_s(run)[0]
     return float(phase_s / (round_trips * 0.75 * queue_s))
-
-
-def _table(study: Study) -> tuple[pd.DataFrame, tuple[str, str]]:
-    table, pair = observed.compared(study)
-    return table.assign(cycles=[loss_cycles(run) for run in study.runs]), pair
 
 
 def _intervals(axis: Any, rows: pd.DataFrame, colour: str) -> None:

@@ -18,7 +18,7 @@ ID = "sensitivity"
 POSITION = 170
 TITLE = "A slope of at least seven times the intercept brings four jobs to within 5 % of the ideal"
 TEXT = (
-    "A cell for each slope and intercept of F. Left: iteration time of the settled half relative to the ideal, mean over seeds (below: range; title: "
+    "A cell for each slope and intercept of F. Left: steady-state iteration time relative to the ideal, mean over seeds (below: range; title: "
     "base). Right: the median iteration from which every job stays within 5 % of its time in isolation (below: in how many seeds). Framed: the default. "
     "White: not run."
 )
@@ -31,7 +31,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     variants = table.dropna(subset="slope")
     figure, axes = style.new_figure(1, 2, figsize=(11, 4.2))
     base = table[table["role"] != "treatment"]
-    title = "Settled iteration time ÷ ideal"
+    title = "Steady-state iteration time ÷ ideal"
     if len(base):
         title += f" ({base['cc'].iloc[0]}: {base['settled'].mean():.2f})"
     cells = variants.pivot_table(index="intercept", columns="slope", values="settled")

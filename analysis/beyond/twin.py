@@ -10,7 +10,8 @@ import pandas as pd
 
 from testbed.core.runs import measured
 from testbed.core.runs.load import Experiment, LoadError, Run
-from testbed.report import drawing, style
+from testbed.report import drawing, redrawing, style
+from testbed.report.figures import Tables
 from testbed.report.study import Study
 
 ID = "twin"
@@ -28,6 +29,17 @@ MODEL = "model"  # the simulator's clock
 def draw(study: Study, out: Path) -> list[Path]:
     """Write ``twin.{png,pdf,csv}``; the data: a row per case and system."""
     rows = _table(study)
+    kernels = [run for run in study.runs if run.manifest.clock != MODEL]
+    note = (
+        f"{rows['case'].nunique()} cases, {drawing.count(int(rows['seeds'].min()), 'seed')} each; {drawing.rate(kernels[0].rate_bps)}; "
+        f"{drawing.backend(kernels[0])}, and the flow simulator. Means over all iterations."
+    )
+    return redrawing.publish(plot, {ID: rows}, note, out)
+
+
+def plot(tables: Tables) -> Any:
+    """The simulator against the kernel: mean iteration, gain, and when jobs interleave."""
+    rows = tables[ID]
     figure, axes = style.new_figure(1, 3, figsize=(14, 4.8))
     systems = list(dict.fromkeys(rows["system"]))
     colours = dict(zip(systems, style.JOBS, strict=False))
@@ -43,13 +55,7 @@ def draw(study: Study, out: Path) -> list[Path]:
         _dots(axes[0, 1], mine, "gain", colours[str(system)], str(system))
     _diagonal(axes[0, 1], "Base ÷ MLTCP")
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=len(systems), fontsize=9)
-    kernels = [run for run in study.runs if run.manifest.clock != MODEL]
-    drawing.caption(
-        figure,
-        f"{rows['case'].nunique()} cases, {drawing.count(int(rows['seeds'].min()), 'seed')} each; {drawing.rate(kernels[0].rate_bps)}; "
-        f"{drawing.backend(kernels[0])}, and the twin. Means over all iterations.",
-    )
-    return drawing.save(figure, rows, out, ID)
+    return figure
 
 
 def _dots(axis: Any, rows: pd.DataFrame, column: str, colour: str, label: str) -> None:
@@ -65,7 +71,7 @@ def _dots(axis: Any, rows: pd.DataFrame, column: str, colour: str, label: str) -
 def _diagonal(axis: Any, title: str) -> None:
     low, high = min(axis.get_xlim()[0], axis.get_ylim()[0]), max(axis.get_xlim()[1], axis.get_ylim()[1])
     axis.plot([low, high], [low, high], color=style.REFERENCE, linewidth=0.9, linestyle="--")
-    axis.set(xlim=(low, high), ylim=(low, high), xlabel="kernel (uml)", ylabel="twin (flow)", title=title)
+    axis.set(xlim=(low, high), ylim=(low, high), xlabel="kernel (uml)", ylabel="flow simulator (flow)", title=title)
     axis.set_aspect("equal")
 
 

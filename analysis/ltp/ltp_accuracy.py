@@ -19,8 +19,8 @@ ID = "ltp-accuracy"
 POSITION = 250
 TITLE = "Zeros for LTP's missing gradients cost 0.6 to 2 points of accuracy, less than TCP that sends less"
 TEXT = (
-    "Two small models learn over the emulated network, a row each. Left: accuracy by round. Middle: by time, holes as zeros. "
-    "Right: last accuracy less that of the same training with nothing missing, 95 % intervals; dashed: within 1 %. Holes become zeros, the mean of the others, or return with the next gradient (feedback)."
+    "Two small models learn over the emulated network, a row each. Left: accuracy by round. Middle: by time, missing ranges as zeros. "
+    "Right: last accuracy less that of the same training with nothing missing, 95 % intervals; dashed: within 1 %. Missing ranges become zeros, the mean of the others, or return with the next gradient (feedback)."
 )
 WITHIN = 0.01  # of accuracy
 NEAR = 0.95
@@ -85,7 +85,7 @@ def _rounds(study: Study, table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _near(rows: pd.DataFrame) -> pd.DataFrame:
-    """Of trainings with holes as zeros, or none: after how many rounds and seconds each first was near the last accuracy of the one with
+    """Of trainings with missing ranges as zeros, or none: after how many rounds and seconds each first was near the last accuracy of the one with
     nothing missing (empty: never)."""
     found = []
     keys = ["model", "system", "stock", "own", "seed"]
@@ -126,7 +126,7 @@ def _table(study: Study) -> pd.DataFrame:
     both = [(run, curve) for run, curve in zip(runs, curves, strict=True) if (trainings.model(run), run.seed) in whole]
     if not any(trainings.loses(run) for run, _ in both):
         raise LoadError(
-            f"{ID}: there are no trainings with gradients missing beside those with none; run experiments/{ID}.toml"
+            f"{ID}: there are no trainings with gradients missing, or none with all of them; run experiments/{ID}.toml"
         )
     return pd.concat([_rows(run, curve, whole) for run, curve in both], ignore_index=True)
 

@@ -10,8 +10,9 @@ import pandas as pd
 
 from testbed.core.runs.load import LoadError, Run
 from testbed.core.runs.metrics import jain_index
-from testbed.report import drawing, style
+from testbed.report import drawing, redrawing, style
 from testbed.report.coexistence import FAIR, shares
+from testbed.report.figures import Tables
 from testbed.report.study import Study
 
 ID = "ltp-beside"
@@ -25,11 +26,21 @@ TEXT = (
 
 def draw(study: Study, out: Path) -> list[Path]:
     """Write ``ltp-beside.{png,pdf,csv}``; the data: a row per run."""
-    rows = _table(study)
+    rows, one = _table(study), study.runs[0]
+    note = (
+        f"{drawing.rate(one.rate_bps)}, round trip {one.plan.base_rtt_s * 1e3:.0f} ms; {drawing.count(rows['seed'].nunique(), 'seed')} (dots), "
+        f"means; {drawing.backend(one)}. Payload acknowledged, of what the link can carry of it. Dashed: half."
+    )
+    return redrawing.publish(plot, {ID: rows}, note, out)
+
+
+def plot(tables: Tables) -> Any:
+    """Both shares and their fairness, over the length of the queue."""
+    rows = tables[ID]
     figure, axes = style.new_figure(1, 3, figsize=(13, 4.2))
-    _lines(axes[0, 0], rows, "other_share", "share of the link", "What the other gets")
-    _lines(axes[0, 1], rows, "ltp_share", "share of the link", "What LTP gets")
-    _lines(axes[0, 2], rows, "jain", "Jain's index", "How even that is")
+    _lines(axes[0, 0], rows, "other_share", "share of the link", "Share of the other job")
+    _lines(axes[0, 1], rows, "ltp_share", "share of the link", "Share of LTP")
+    _lines(axes[0, 2], rows, "jain", "Jain's index", "Fairness")
     for axis in axes[0, :2]:
         axis.axhline(FAIR, color=style.REFERENCE, linewidth=0.9, linestyle="--")
         axis.set_ylim(0, 1.02)
@@ -37,20 +48,14 @@ def draw(study: Study, out: Path) -> list[Path]:
     figure.legend(
         *axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=rows["system"].nunique(), fontsize=9
     )
-    plan = study.runs[0].plan
-    drawing.caption(
-        figure,
-        f"{drawing.rate(study.runs[0].rate_bps)}, round trip {plan.base_rtt_s * 1e3:.0f} ms; {drawing.count(rows['seed'].nunique(), 'seed')} (dots), "
-        f"means; {drawing.backend(study.runs[0])}. Payload acknowledged, of what the link can carry of it. Dashed: half.",
-    )
-    return drawing.save(figure, rows, out, ID)
+    return figure
 
 
 def _lines(axis: Any, rows: pd.DataFrame, column: str, label: str, title: str) -> None:
     """A line a system over the queue's length, a dot a run."""
     for colour, (system, mine) in zip(style.JOBS, rows.groupby("system", sort=False), strict=False):
         means = mine.groupby("queue_bdp")[column].mean()
-        axis.plot(means.index, means, color=colour, label=f"beside {system}")
+        axis.plot(means.index, means, color=colour, label=f"next to {system}")
         axis.plot(mine["queue_bdp"], mine[column], "o", color=colour, markersize=3.5)
     axis.set_xscale("log", base=2)
     axis.set_xticks(sorted(rows["queue_bdp"].unique()), [f"{value:g}" for value in sorted(rows["queue_bdp"].unique())])

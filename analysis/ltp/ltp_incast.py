@@ -97,7 +97,7 @@ def _lines(axis: Any, rows: pd.DataFrame, x: str, unit: float, y: str, kinds: tu
 
 
 def _gains(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
-    """A row a cell, least timeout, seed and system (by ``kind``): how many times as fast as the fastest stock TCP there behind links that
+    """A row a cell, minimum RTO, seed and system (by ``kind``): how many times as fast as the fastest stock TCP there behind links that
     drop, as LTP's do, and what was delivered and dropped."""
     own, found = phases.lossy(study), []
     for _, cell in rows.groupby([*CELL, "rto_ms"]):

@@ -58,7 +58,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     rings = _rings(one.seed, len(one.jobs[0].hosts) - 1)
     note = (
         f"{drawing.count(len(one.jobs[0].hosts) - 1, 'worker')}, {drawing.setting(one)}; {drawing.count(rows['seed'].nunique(), 'seed')}. "
-        f"A perceptron of {task.parameters:,} numbers, {drawing.count(-(-task.bytes // gradient_masks.PACKET_BYTES), 'packet')}; holes are zeros."
+        f"A perceptron of {task.parameters:,} numbers, {drawing.count(-(-task.bytes // gradient_masks.PACKET_BYTES), 'packet')}; missing ranges are zeros."
     )
     return redrawing.publish(plot, {ID: _marked(pd.concat([rows, rings]), phases.lossy(study))}, note, out)
 
@@ -124,7 +124,7 @@ def _drawn_losses(axis: Any, rows: pd.DataFrame) -> None:
             marker=marker,
         )
     axis.axhline(1, color="black", linewidth=0.8)
-    axis.set(xlabel="missing (% of packets)", ylabel="rounds ÷ nothing missing", title="Losses drawn at random")
+    axis.set(xlabel="missing (% of packets)", ylabel="rounds ÷ nothing missing", title="Random losses")
     axis.legend(fontsize=9)
 
 

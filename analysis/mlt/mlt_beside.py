@@ -1,28 +1,37 @@
-"""MLT competing with TCP on one link, in one queue and in separate classes: the share of each."""
+"""MLT competing with TCP on one link, in one queue and in separate queues: the share of each."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from testbed.core.runs.load import LoadError, Run
-from testbed.report import drawing, style
+from testbed.report import drawing, redrawing, style
 from testbed.report.coexistence import FAIR, shares
+from testbed.report.figures import Tables
 from testbed.report.study import Study
 
 ID = "mlt-beside"
 POSITION = 360
-TITLE = "In one queue TCP starves MLT, and in queues of its own MLT starves TCP"
+TITLE = "In one queue TCP starves MLT, and in separate queues MLT starves TCP"
 TEXT = (
-    "One job sends by MLT, the other by TCP, a message after the other, as fast as they go. Bars: what each gets of the link, means; dots are seeds. In one queue MLT slows down for "
-    "the delay that TCP makes; in classes of its own, which are served first, TCP has what is left."
+    "One job sends by MLT, the other by TCP, a message after the other, as fast as they go. Bars: share of the link, means; dots are seeds. In one queue MLT slows down for "
+    "the delay that TCP makes; in separate priority queues, which are served first, MLT leaves TCP the rest."
 )
 
 
 def draw(study: Study, out: Path) -> list[Path]:
     """Write ``mlt-beside.{png,pdf,csv}``; the data: a row per run."""
     rows = _table(study)
+    note = f"{drawing.setting(study.runs[0])}; {drawing.count(rows['seed'].nunique(), 'seed')} (dots). Dashed: half."
+    return redrawing.publish(plot, {ID: rows}, note, out)
+
+
+def plot(tables: Tables) -> Any:
+    """The share of each, in one queue and in separate ones."""
+    rows = tables[ID]
     figure, axes = style.new_figure(1, 2, figsize=(9.5, 4.0), sharey=True)
     for axis, own in zip(axes[0], (False, True), strict=True):
         mine = rows[rows["own"] == own]
@@ -35,21 +44,17 @@ def draw(study: Study, out: Path) -> list[Path]:
             axis.plot(mine["system"].map(places), mine[column], "o", color="black", markersize=3)
         axis.axhline(FAIR, color=style.REFERENCE, linewidth=0.9, linestyle="--")
         axis.set_xticks(range(len(systems)), systems)
-        axis.set(title="in classes of its own" if own else "in one queue", ylim=(0, 1.02), xlabel="MLT beside")
+        axis.set(title="in separate priority queues" if own else "in one queue", ylim=(0, 1.02), xlabel="MLT next to")
     axes[0, 0].set_ylabel("share of the link")
     axes[0, 0].legend(loc="upper left")
-    one = study.runs[0]
-    drawing.caption(
-        figure, f"{drawing.setting(one)}; {drawing.count(rows['seed'].nunique(), 'seed')} (dots). Dashed: half."
-    )
-    return drawing.save(figure, rows, out, ID)
+    return figure
 
 
 def _table(study: Study) -> pd.DataFrame:
     """``system, role, seed, own, mlt_share, other_share``; raises `LoadError` without runs of two jobs."""
     rows = [row for run in study.runs if (row := _row(run)) is not None]
     if not rows:
-        raise LoadError(f"{ID}: there are no runs of MLT beside TCP; run experiments/{ID}.toml")
+        raise LoadError(f"{ID}: there are no runs of MLT next to TCP; run experiments/{ID}.toml")
     return pd.DataFrame(rows)
 
 

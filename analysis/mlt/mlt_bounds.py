@@ -13,7 +13,8 @@ import pandas as pd
 from testbed.core.runs.load import LoadError
 from testbed.models import gradient_masks, learning
 from testbed.models.statistics import geometric_mean
-from testbed.report import drawing, style, trainings
+from testbed.report import drawing, redrawing, style, trainings
+from testbed.report.figures import Tables
 from testbed.report.study import Study
 
 ID = "mlt-bounds"
@@ -65,6 +66,18 @@ class _Loss:
 def draw(study: Study, out: Path) -> list[Path]:
     """Write ``mlt-bounds.{png,pdf,csv}``; the data: a row per seed, part and share."""
     rows = _table(study)
+    one, task = study.runs[0], learning.task()
+    lost = [trainings.holes(run)[1] for run in study.runs]
+    note = (
+        f"{drawing.count(len(one.jobs[0].hosts), 'worker')}; {drawing.count(rows['seed'].nunique(), 'seed')} (dots). A perceptron of {task.parameters:,} numbers, "
+        f"{drawing.count(-(-task.bytes // gradient_masks.PACKET_BYTES), 'packet')}; missing ranges are zeros. In the emulated network ({drawing.setting(one)}) MLT leaves {sum(lost) / len(lost):.1%} missing."
+    )
+    return redrawing.publish(plot, {ID: rows}, note, out)
+
+
+def plot(tables: Tables) -> Any:
+    """Rounds over the share missing: a panel for each kind of part."""
+    rows = tables[ID]
     figure, axes = style.new_figure(1, len(PANELS), figsize=(14, 4.4), sharey=True)
     for axis, (title, parts) in zip(axes[0], PANELS.items(), strict=True):
         for low, high in PUBLISHED[title]:
@@ -80,14 +93,7 @@ def draw(study: Study, out: Path) -> list[Path]:
         axis.set(xlabel=f"missing ({title})", title=title.removeprefix("of ").capitalize())
         axis.legend(fontsize=8.5, loc="upper left")
     axes[0, 0].set_ylabel("rounds ÷ those with nothing missing")
-    one, task = study.runs[0], learning.task()
-    lost = [trainings.holes(run)[1] for run in study.runs]
-    drawing.caption(
-        figure,
-        f"{drawing.count(len(one.jobs[0].hosts), 'worker')}; {drawing.count(rows['seed'].nunique(), 'seed')} (dots). A perceptron of {task.parameters:,} numbers, "
-        f"{drawing.count(-(-task.bytes // gradient_masks.PACKET_BYTES), 'packet')}; holes are zeros. In the emulated network ({drawing.setting(one)}) MLT leaves {sum(lost) / len(lost):.1%} missing.",
-    )
-    return drawing.save(figure, rows, out, ID)
+    return figure
 
 
 def _bound(rows: pd.DataFrame, part: str) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -10,7 +11,8 @@ from testbed.core import system_text
 from testbed.core.runs import measured
 from testbed.core.runs.load import Experiment, LoadError, Run
 from testbed.core.runs.plan import JobPlan
-from testbed.report import drawing, style
+from testbed.report import drawing, redrawing, style
+from testbed.report.figures import Tables
 from testbed.report.study import Study
 
 ID = "mlt-interleave"
@@ -20,12 +22,19 @@ TEXT = (
     "Mean iteration of two jobs on one link relative to isolation, over the iterations; pale lines are seeds. F takes what of a round is delivered, as "
     "MLTCP takes what of an iteration is sent. MLT adds F times as much to its rate; LTP probes F times as strongly."
 )
-SETTLED, CLOSE = 5, 1.05  # from that iteration on; times as long as alone
+SETTLED, CLOSE = 5, 1.05  # from that iteration on; times as long as in isolation
 
 
 def draw(study: Study, out: Path) -> list[Path]:
     """Write ``mlt-interleave.{png,pdf,csv}``; the data: a row per system, seed and iteration."""
     rows = _table(study)
+    note = f"{drawing.setting(study.runs[0])}; {drawing.count(rows['seed'].nunique(), 'seed')} (pale)"
+    return redrawing.publish(plot, {ID: rows}, note, out)
+
+
+def plot(tables: Tables) -> Any:
+    """Iterations of each system."""
+    rows = tables[ID]
     figure, axes = style.new_figure(1, 1, figsize=(8.6, 4.4))
     axis = axes[0, 0]
     for (system, mine), colour in zip(rows.groupby("system", sort=False), style.JOBS, strict=False):
@@ -34,7 +43,7 @@ def draw(study: Study, out: Path) -> list[Path]:
         means = mine.groupby("iteration")["ratio"].mean()
         axis.plot(means.index, means, color=colour, label=f"{system}: {means.iloc[SETTLED:].mean():.2f}")
     axis.axhline(1, color=style.REFERENCE, linewidth=0.8)
-    axis.set(xlabel="iteration", ylabel="iteration ÷ that alone", ylim=(0.95, None))
+    axis.set(xlabel="iteration", ylabel="iteration ÷ isolated", ylim=(0.95, None))
     figure.legend(
         *axis.get_legend_handles_labels(),
         loc="outside upper center",
@@ -42,8 +51,7 @@ def draw(study: Study, out: Path) -> list[Path]:
         fontsize=8,
         title=f"mean from iteration {SETTLED} on",
     )
-    drawing.caption(figure, f"{drawing.setting(study.runs[0])}; {drawing.count(rows['seed'].nunique(), 'seed')} (pale)")
-    return drawing.save(figure, rows, out, ID)
+    return figure
 
 
 def _table(study: Study) -> pd.DataFrame:
@@ -71,5 +79,5 @@ def _rows(experiment: Experiment, run: Run) -> pd.DataFrame:
 
 def _ideal_s(job: JobPlan) -> float:
     if job.ideal_s is None:
-        raise LoadError(f"job {job.job} is a real program, of which nobody knows how long it sends")
+        raise LoadError(f"job {job.job} is a real program, whose sending time is unknown")
     return job.ideal_s

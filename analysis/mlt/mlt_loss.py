@@ -1,4 +1,4 @@
-"""MLT where one worker's link loses packets at random: the published curve, and ours, at two least timeouts."""
+"""MLT where one worker's link loses packets at random: the published curve, and ours, at two minimum RTOs."""
 
 from __future__ import annotations
 

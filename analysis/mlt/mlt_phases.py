@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from testbed.core.runs.load import LoadError, Run
 from testbed.models.statistics import geometric_mean
-from testbed.report import drawing, style, trainings
+from testbed.report import drawing, redrawing, style, trainings
+from testbed.report.figures import Tables
 from testbed.report.study import Study
 
 ID = "mlt-phases"
@@ -25,7 +27,17 @@ NEAR = 0.95  # of the last accuracy with nothing missing
 
 def draw(study: Study, out: Path) -> list[Path]:
     """Write ``mlt-phases.{png,pdf,csv}``; the data: a row per training and look at its accuracy."""
-    rows = _table(study)
+    rows, one = _table(study), study.runs[0]
+    note = (
+        f"{drawing.count(len(one.jobs[0].hosts) - 1, 'worker')} and a server, {drawing.setting(one)}; {drawing.count(rows['seed'].nunique(), 'seed')}.\n"
+        f"{trainings.described(one)}; missing ranges are zeros. A phase is ours: DBLP's rule is not known to us."
+    )
+    return redrawing.publish(plot, {ID: rows, f"{ID}-near": _near(rows)}, note, out)
+
+
+def plot(tables: Tables) -> Any:
+    """Share missing by round, accuracy by time, and the times of rounds."""
+    rows = tables[ID]
     figure, axes = style.new_figure(1, 3, figsize=(14, 4.6), width_ratios=[1, 1, 0.9])
     lost, seconds, lengths = axes[0]
     colours = dict(zip(dict.fromkeys(rows["system"]), style.JOBS, strict=False))
@@ -59,13 +71,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     seconds.set(xlabel="time (s)", ylabel="accuracy (%)", title=f"By time, bursts lose {shown:.0%}")
     lengths.set(xlabel="time of a round (ms)", ylabel="lost in bursts", title="Rounds")
     figure.legend(*lost.get_legend_handles_labels(), loc="outside upper center", ncols=2, fontsize=9)
-    one = study.runs[0]
-    drawing.caption(
-        figure,
-        f"{drawing.count(len(one.jobs[0].hosts) - 1, 'worker')} and a server, {drawing.setting(one)}; {drawing.count(rows['seed'].nunique(), 'seed')}.",
-        f"{trainings.described(one)}; holes are zeros. A phase is ours: DBLP's rule is not known to us.",
-    )
-    return [*drawing.save(figure, rows, out, ID), *drawing.write_tables({f"{ID}-near": _near(rows)}, out)]
+    return figure
 
 
 def _near(rows: pd.DataFrame) -> pd.DataFrame:
@@ -98,7 +104,7 @@ def _table(study: Study) -> pd.DataFrame:
     }
     both = [(run, curve) for run, curve in zip(runs, curves, strict=True) if (_burst(run), run.seed) in whole]
     if len({_kind(run) for run, _ in both}) < 2:
-        raise LoadError(f"{ID}: there are no trainings over MLT beside others; run experiments/{ID}.toml")
+        raise LoadError(f"{ID}: there are no trainings over MLT and others; run experiments/{ID}.toml")
     return pd.concat([_rows(run, curve, whole[_burst(run), run.seed]) for run, curve in both], ignore_index=True)
 
 

@@ -68,7 +68,7 @@ def _table(study: Study) -> pd.DataFrame:
     }
     found = [_rows(run, curve, whole[run.seed]) for run, curve in zip(runs, curves, strict=True) if run.seed in whole]
     if len({(run.system) for run in runs}) < 2 or not found:
-        raise LoadError(f"{ID}: there are no trainings over MLT beside others; run experiments/{ID}.toml")
+        raise LoadError(f"{ID}: there are no trainings over MLT and others; run experiments/{ID}.toml")
     every = pd.concat(found, ignore_index=True)
     return every.assign(first=every["round"] == every["round"].min())
 

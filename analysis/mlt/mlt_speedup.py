@@ -142,12 +142,12 @@ def _lengths(study: Study) -> str:
 
 
 def _named(rows: pd.DataFrame) -> pd.Series[str]:
-    """Systems with their least timeouts."""
+    """Systems with their minimum RTOs."""
     return rows["system"] + rows["rto_ms"].map(", {:g} ms".format)
 
 
 def _fastest(rows: pd.DataFrame) -> tuple[str, dict[int, float]]:
-    """The fastest system there with its least timeout, and its iteration time by seed; nothing, of no rows."""
+    """The fastest system there with its minimum RTO, and its iteration time by seed; nothing, of no rows."""
     if rows.empty:
         return "", {}
     named = _named(rows)

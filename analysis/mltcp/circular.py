@@ -22,7 +22,7 @@ POSITION = 160
 ALL_BASES = True
 TITLE = "MLTCP interleaves three jobs on a loop of links, which CASSINI's loop-free affinity graph cannot express"
 TEXT = (
-    "Left: which job crosses which link; CASSINI refuses such a loop. Middle: mean iteration relative to the ideal, of the settled half and of all iterations (open). "
+    "Left: which job crosses which link; CASSINI refuses such a loop. Middle: mean iteration relative to the ideal, in steady state and of all iterations (open). "
     "Right: the first iteration from which all jobs are interleaved; dots are seeds, 95 % intervals. Minimum RTO 200 ms; with 5 ms nothing changes."
 )
 Node = tuple[str, int | str]  # "job" and its number, or "link" and its name

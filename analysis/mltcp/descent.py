@@ -108,7 +108,7 @@ def _finish(axes: Any) -> None:
     left, middle, right = axes
     left.axhline(1, color=style.REFERENCE, linewidth=0.8, linestyle=":")
     left.axvline(MLTCP_ACTIVE_FROM, color=style.REFERENCE, linewidth=0.8, linestyle=":")
-    left.annotate("F in force", (MLTCP_ACTIVE_FROM, 1), xycoords=("data", "axes fraction"), xytext=(3, -10), textcoords="offset points",
+    left.annotate("MLTCP active", (MLTCP_ACTIVE_FROM, 1), xycoords=("data", "axes fraction"), xytext=(3, -10), textcoords="offset points",
                   fontsize=8, color=style.REFERENCE)  # fmt: skip
     left.set(xlabel="iteration", ylabel="difference of starts, D ÷ A", ylim=(0, 1.12), title="Where the jobs are")
     left.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -123,7 +123,7 @@ def _finish(axes: Any) -> None:
     )
     for exponent, line in zip(EXPONENTS.values(), ("-", "--"), strict=True):
         middle.plot([], [], line, color=style.REFERENCE, label=f"shift equation, shares {exponent}")
-    middle.plot([], [], ":", color=style.REFERENCE, linewidth=1.6, label="fluid twin, shares ∝ √F")
+    middle.plot([], [], ":", color=style.REFERENCE, linewidth=1.6, label="fluid model, shares ∝ √F")
     middle.plot([], [], "o", color=style.REFERENCE, markersize=4, label="measured, one iteration of one seed")
     middle.legend(loc="upper right", fontsize=8)
     right.set(xlabel="D ÷ A", ylabel="loss ÷ A²", xlim=(-0.02, 1.08), title="What they descend")

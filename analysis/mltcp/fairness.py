@@ -10,35 +10,41 @@ import pandas as pd
 
 from testbed.core.runs.load import Experiment, LoadError, Run
 from testbed.models.frames import payload_share
-from testbed.report import drawing, style
+from testbed.report import drawing, redrawing, style
 from testbed.report import observations as observed
+from testbed.report.figures import Tables
 from testbed.report.study import Study
 
 ID = "fairness"
 POSITION = 190
 TITLE = "Next to MLTCP, jobs and long flows on ordinary TCP are not slower, but jobs on MLTCP are slowed by a long flow"
 TEXT = (
-    "Left: two training jobs of which none, one or both use MLTCP; the iteration time of each kind of job ÷ its ideal, settled half. "
-    "Middle and right: training jobs beside one long-lived flow of the base: their iteration time, and its share of the link. One dot a seed."
+    "Left: two training jobs of which none, one or both use MLTCP; the iteration time of each kind of job ÷ its ideal, steady state. "
+    "Middle and right: training jobs next to one long-lived flow of the base: their iteration time, and its share of the link. One dot a seed."
 )
 
 
 def draw(study: Study, out: Path) -> list[Path]:
     """Write ``fairness.{png,pdf,csv}``; the data: a row per run and kind of job."""
     table = _table(study)
+    note = (
+        f"{drawing.setting(study.runs[0])}; training jobs with a duty of {observed.duty(study.runs[0], 0):.0%}; "
+        f"{drawing.count(table['seed'].nunique(), 'seed')} (dots), means, 95 % intervals."
+    )
+    return redrawing.publish(plot, {ID: table}, note, out)
+
+
+def plot(tables: Tables) -> Any:
+    """Two training jobs with and without MLTCP; and training jobs next to a long-lived flow."""
+    table = tables[ID]
     mixed, crowded = table[~table["background"]], table[table["background"]]
     figure, axes = style.new_figure(1, 3, figsize=(13, 4.2), width_ratios=[1.15, 1, 1])
     _mixes(axes[0, 0], mixed)
-    _beside(
-        axes[0, 1], crowded, "time", "training jobs' iteration time ÷ ideal", "Jobs beside a long-lived ordinary flow"
+    _crowded(
+        axes[0, 1], crowded, "time", "training jobs' iteration time ÷ ideal", "Jobs next to a long-lived ordinary flow"
     )
-    _beside(axes[0, 2], crowded, "background_share", "share of the link", "What the long-lived flow gets")
-    drawing.caption(
-        figure,
-        f"{drawing.setting(study.runs[0])}; training jobs with a duty of {observed.duty(study.runs[0], 0):.0%}; "
-        f"{drawing.count(table['seed'].nunique(), 'seed')} (dots), means, 95 % intervals.",
-    )
-    return drawing.save(figure, table, out, ID)
+    _crowded(axes[0, 2], crowded, "background_share", "share of the link", "Share of the long-lived flow")
+    return figure
 
 
 def _table(study: Study) -> pd.DataFrame:
@@ -101,13 +107,13 @@ def _mixes(axis: Any, table: pd.DataFrame) -> None:
     axis.set_xticks(range(len(ccs)), [cc.replace("+", "\n+ ") for cc in ccs], fontsize=9)
     axis.set_xlim(-0.6, len(ccs) - 0.4)
     axis.grid(visible=False, axis="x")
-    axis.set_ylabel("iteration time ÷ ideal, settled half")
+    axis.set_ylabel("iteration time ÷ ideal, steady state")
     axis.set_title("Two training jobs")
     if seen:
         axis.legend(fontsize=9)
 
 
-def _beside(axis: Any, table: pd.DataFrame, column: str, label: str, title: str) -> None:
+def _crowded(axis: Any, table: pd.DataFrame, column: str, label: str, title: str) -> None:
     if table.empty:
         axis.set_visible(False)
         return

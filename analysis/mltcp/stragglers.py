@@ -20,7 +20,7 @@ POSITION = 140
 TITLE = "MLTCP keeps its gain when compute times vary; the paper's bound on the error is undecided"
 TEXT = (
     "Two jobs with a duty of one half. Left: standard deviation of their offset against that of a job's own noise; dashed: the paper's bound, dotted: a "
-    "linear model in which an iteration leaves I/(S+I) of an error. Right: mean iteration of the settled half relative to the ideal without noise, with a "
+    "linear model in which an iteration leaves I/(S+I) of an error. Right: mean steady-state iteration relative to the ideal without noise, with a "
     "job in isolation."
 )
 
@@ -34,7 +34,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     drawing.caption(
         figure,
         f"{drawing.setting(study.runs[0])}; {drawing.count(len(study.runs[0].jobs), 'job')}, together {table['load'].iloc[0]:.0%} of the link. "
-        f"{drawing.count(table['seed'].nunique(), 'seed')} (dots), means, 95 % intervals; the settled half of "
+        f"{drawing.count(table['seed'].nunique(), 'seed')} (dots), means, 95 % intervals; the last half of "
         f"{drawing.count(study.runs[0].jobs[0].iterations, 'iteration')}.",
         "Noise: normal, as a share of the compute time; stragglers:5% is one worker slower by a Pareto factor in 5 % of iterations.",
     )
@@ -42,7 +42,7 @@ def draw(study: Study, out: Path) -> list[Path]:
 
 
 def offsets_s(run: Run) -> np.ndarray:
-    """Start of each communication phase of job 1 after the last one of job 0, settled half; in [0, job 0's period)."""
+    """Start of each communication phase of job 1 after the last one of job 0, steady state; in [0, job 0's period)."""
     first = run.iterations[run.iterations["worker"] == 0]
     starts = {job: np.sort(rows["comm_start_s"].to_numpy()) for job, rows in first.groupby("job")}
     half = float(starts[0][len(starts[0]) // 2])
@@ -140,7 +140,7 @@ def _costs(axis: Any, table: pd.DataFrame, pair: tuple[str, str]) -> None:
     axis.grid(visible=False, axis="x")
     axis.set_xlabel("noise of the compute time")
     axis.set_ylabel("mean iteration time ÷ ideal")
-    axis.set_title("What the noise costs, settled half")
+    axis.set_title("Cost of the noise, steady state")
     axis.legend(fontsize=9, ncols=3, loc="upper left")
     axis.set_ylim(top=axis.get_ylim()[1] * 1.06)
 

@@ -94,7 +94,7 @@ def _over(axis: Any, gains: pd.DataFrame, x: str, line: str, label: str) -> None
 
 
 def _pooled(study: Study) -> list[tuple[dict[str, Any], np.ndarray]]:
-    """A row a run, and the settled iterations of all its jobs ÷ ideal."""
+    """A row a run, and the steady-state iterations of all its jobs ÷ ideal."""
     if not study.runs:
         raise LoadError(f"{ID}: there are no runs; run experiments/{ID}.toml")
     return [_row(run) for run in study.runs]

@@ -17,7 +17,7 @@ ID = "sjf-model"
 POSITION = 440
 TITLE = "Equation 8 predicts unseen Reno iterations to about 9 %; under MLTCP contention costs less"
 TEXT = (
-    "Equal jobs share the uplinks of two servers. Left: measured slowdown (settled half, a dot a run) against equation 8, fitted to the other half of the "
+    "Equal jobs share the uplinks of two servers. Left: measured slowdown (steady state, a dot a run) against equation 8, fitted to the other half of the "
     "cells; dotted: within 10 %. Right: f, the number of jobs whose fair share each gets while it sends, fitted for each seed; dashed: f = p, all send "
     "together."
 )

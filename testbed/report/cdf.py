@@ -16,7 +16,7 @@ from testbed.report.study import Study
 NAMES = {"mean": "mean", "p99": "99th percentile"}
 TEXT = (
     "Above: iteration times of all jobs ÷ ideal, under the base and under MLTCP by arm. Below: base ÷ MLTCP. Arm paper is the published rule alone, "
-    "recommended adds three rules of ours, and placebo is recommended with F = 1. The settled window is the last half of the iterations, fixed before the run."
+    "recommended adds three rules of ours, and placebo is recommended with F = 1. Steady state is the last half of the iterations, fixed before the run."
 )
 
 
@@ -51,7 +51,7 @@ def draw(study: Study, out: Path, *, marks: bool = False) -> list[Path]:
     drawing.caption(
         figure,
         f"{drawing.setting(points[0].runs[0])}; {_seeds(gains)} (dots), noise {(points[0].runs[0].jobs[0].noise or 'none').replace('%', ' %')}. "
-        f"Settled (full lines, filled dots): the last {' and '.join(map(str, dict.fromkeys(settled)))} iterations. Dotted and hollow: all. "
+        f"Steady state (full lines, filled dots): the last {' and '.join(map(str, dict.fromkeys(settled)))} iterations. Dotted and hollow: all. "
         "Dashed: what fair sharing at full overlap leaves to gain.",
     )
     pooled = pd.concat([observed.pooled_gains(point).assign(point=_name(point)) for point in points])
@@ -157,5 +157,5 @@ def _marks_panel(axis: Any, points: list[Experiment]) -> None:
     axis.set_xticks(range(len(points)), [_name(point) for point in points], fontsize=9)
     axis.grid(visible=False, axis="x")
     axis.set_ylabel("marked packets per job and iteration")
-    axis.set_title("ECN marks, settled half", fontsize=10)
+    axis.set_title("ECN marks, steady state", fontsize=10)
     axis.legend(fontsize=8)
