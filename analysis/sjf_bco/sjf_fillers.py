@@ -1,4 +1,4 @@
-"""Other values for what SJF-BCO's report leaves open: whether its rank among the report's schedulers changes."""
+"""Other values for what the SJF-BCO paper leaves open: whether its rank among the paper's schedulers changes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from testbed.report.study import Study
 
 ID = "sjf-fillers"
 POSITION = 420
-TITLE = "With as much communication as published, no filling of the report's gaps puts SJF-BCO clearly ahead"
+TITLE = "With as much communication as published, no choice for the paper's open parameters puts SJF-BCO clearly ahead"
 TEXT = (
     "SJF-BCO's makespan and mean completion relative to the best of list scheduling, first fit and random placement (left of 1: ahead), a row for each "
-    "choice that the report leaves open, all others at their defaults. Dots: seeds; diamonds: means with 95 % intervals; band: the default. Last rows: "
+    "choice that the paper leaves open, all others at their defaults. Dots: seeds; diamonds: means with 95 % intervals; band: the default. Last rows: "
     "bisection of θ, overtaking, Poisson arrivals."
 )
 RIVALS = ("list_scheduling", "first_fit", "random")
@@ -67,7 +67,7 @@ def _mark(axis: Any, y: float, ratios: Sequence[float], what: str, *, label: str
 
 
 def _against_best(table: pd.DataFrame, setting: Setting, what: str = "makespan_s") -> tuple[str, list[float]]:
-    """Which of the report's other schedulers is the best one in a setting, and SJF-BCO ÷ it, by seed."""
+    """Which of the paper's other schedulers is the best one in a setting, and SJF-BCO ÷ it, by seed."""
     own = schedules.values(table, setting.name, MINE, what=what)
     against = {
         name: list(schedules.ratio(own, schedules.values(table, setting.name, name, what=what))) for name in RIVALS
@@ -104,5 +104,5 @@ def _label(setting: Setting, base: Setting) -> str:
 
 
 def _is_filled(setting: Setting) -> bool:
-    """Whether it is about what the report leaves open, not about what is read otherwise or is ours."""
+    """Whether it is about what the paper leaves open, not about what is read otherwise or is ours."""
     return setting.load is None and not any(one in setting.options for one in ("theta=", "backfill="))

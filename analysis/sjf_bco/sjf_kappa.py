@@ -9,10 +9,10 @@ from testbed.report.study import Study
 
 ID = "sjf-kappa"
 POSITION = 390
-TITLE = "SJF-BCO's makespan falls with κ up to 32, where the report's rises at 16"
+TITLE = "SJF-BCO's makespan falls with κ up to 32; the paper's rises at 16"
 TEXT = (
     "Jobs of up to κ GPUs fill servers in use, larger ones wait for few servers with little work. Lines are means over seeds (dots), diamonds the "
-    "report's values, which are of the published setting; scales differ from setting to setting. Without any contention (the control) packing "
+    "paper's values, which are of the published setting; scales differ from setting to setting. Without any contention (the control) packing "
     "everything is best."
 )
 PUBLISHED = {1: 626, 2: 564, 4: 541, 8: 535, 10: 700, 16: 749, 32: 736}

@@ -11,7 +11,7 @@ ID = "sjf-lambda"
 POSITION = 410
 TITLE = "A larger λ shortens SJF-BCO's schedules with little communication and lengthens them with much"
 TEXT = (
-    "A job of more than one GPU chooses among the least busy servers that have λ times its GPUs. Lines are means over seeds (dots), diamonds the report's "
+    "A job of more than one GPU chooses among the least busy servers that have λ times its GPUs. Lines are means over seeds (dots), diamonds the paper's "
     "values, of the published setting; scales differ. More servers to choose from mean less waiting, but rings over more uplinks."
 )
 PUBLISHED = {1: 1043, 2: 882, 4: 730, 8: 538}

@@ -13,7 +13,7 @@ ID = "sjf-ratio"
 POSITION = 450
 TITLE = "Equation 8 predicts makespans on the TCP stack to 2 %; SJF-BCO loses to tightest fit in the best of 22 orders"
 TEXT = (
-    "Sixteen jobs in the report's proportions on six servers, with real traffic. Left: makespan over communication ÷ computing, by job scheduler (dots: "
+    "Sixteen jobs in the paper's proportions on six servers, with real traffic. Left: makespan over communication ÷ computing, by job scheduler (dots: "
     "seeds; bars: means, 95 % intervals). Right: the prediction of equation 8, with the constants fitted by `sjf-model` to other runs, relative to the "
     "measurement; dotted: 15 % off."
 )

@@ -14,8 +14,8 @@ ID = "sjf-servers"
 POSITION = 400
 TITLE = "With twice the servers SJF-BCO's makespan falls to 0.61 (published: 0.57)"
 TEXT = (
-    "Lines are means over seeds (dots) of each job scheduler; dashed with diamonds the report's values, which are of the published setting; scales "
-    "differ from setting to setting. Servers are drawn from 4, 8, 16 and 32 GPUs."
+    "Lines are means over seeds (dots) of each job scheduler; dashed with diamonds the paper's values, which are of the published setting; scales "
+    "differ from setting to setting. Servers have 4, 8, 16 or 32 GPUs, at random."
 )
 COUNTS = (10, 15, 20)
 PUBLISHED = {

@@ -1,4 +1,4 @@
-"""Shared parts of figures of computed schedules: settings side by side, makespans compared seed by seed, the report's values next to them.
+"""Shared parts of figures of computed schedules: settings side by side, makespans compared seed by seed, the paper's values next to them.
 
 A slot of the report is a second here. The *control* is the setting whose uplinks have no limit: what a scheduler gains there
 it gains by order and search.
@@ -84,7 +84,7 @@ def panels(computed: Schedules, rows: int, height: float, *, sharey: bool = Fals
 
 
 def published_in(computed: Schedules) -> str | None:
-    """The setting that the report's values are of."""
+    """The setting that the paper's values are of."""
     return next((one.name for one in computed.made.asked.setting if one.most is not None), None)
 
 
@@ -99,7 +99,7 @@ def caption(figure: Any, computed: Schedules, but: str = "") -> None:
 
 
 def curve(study: Study, out: Path, points: Mapping[str, int], published: Mapping[int, float], label: str) -> list[Path]:
-    """The makespan over a scheduler's option: ``points`` by scheduler; the report's values next to ours."""
+    """The makespan over a scheduler's option: ``points`` by scheduler; the paper's values next to ours."""
     computed = require_schedules(study)
     figure, columns = panels(computed, 1, 3.6)
     for setting, (axis,) in columns.items():

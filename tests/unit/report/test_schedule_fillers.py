@@ -1,4 +1,4 @@
-"""What SJF-BCO's report leaves open: how an experiment says it, and whether a place that changes with it is found."""
+"""What the SJF-BCO paper leaves open: how an experiment says it, and whether a place that changes with it is found."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def test_figures_are_drawn_with_the_published_values_beside_ours(id: str, tmp_pa
 
 
 def test_published_values_are_those_of_the_facts() -> None:
-    """As read from the report's drawings: once in figures 4 and 6, and 5 at κ = 8."""
+    """As read from the paper's drawings: once in figures 4 and 6, and 5 at κ = 8."""
     assert (
         sjf_servers.PUBLISHED["sjf_bco"][2] == sjf_makespan.PUBLISHED["makespan_s"]["sjf_bco"] == sjf_kappa.PUBLISHED[8]
     )
