@@ -56,3 +56,9 @@ def test_a_telltale_word_is_found(page: Path) -> None:
 def test_the_site_has_budgets_of_its_own() -> None:
     assert not list(prose.beyond_site(prose.TOTAL, prose.MEAN, prose.LONG_SHARE))
     assert len(list(prose.beyond_site(prose.TOTAL + 1, prose.MEAN + 1, prose.LONG_SHARE + 0.01))) == 3
+
+
+def test_only_the_longest_sentence_of_a_generated_page_is_judged() -> None:
+    report = prose.GENERATED[0]
+    assert not list(prose.beyond(prose.Page(report, 900, (30,) * 30, "word " * prose.LONGEST, ("drawn",))))
+    assert len(list(prose.beyond(prose.Page(report, 900, (30,) * 30, "word " * (prose.LONGEST + 1), ())))) == 1
