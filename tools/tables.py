@@ -47,7 +47,7 @@ def demo(folders: Sequence[str]) -> str:
     summaries = [json.loads((Path(folder) / "summary.json").read_text()) for folder in folders]
     rows = [row for summary in summaries for row in of_demo(summary)]
     return table(
-        "demo | congestion control | mean iteration | last 10 iterations ÷ time alone | interleaved from iteration | verdict",
+        "demo | congestion control | mean iteration | last 10 iterations ÷ ideal | interleaved from iteration | verdict",
         rows,
     )
 
