@@ -162,7 +162,7 @@ def _flows(run: Run, job: JobPlan, pid: int, rank: int | None) -> Iterator[Event
 
 
 def _links(run: Run, pid: int) -> Iterator[Event]:
-    """Of each direction of a bottleneck its queue, what crosses it, and each job's share of its rate."""
+    """Of each direction of a bottleneck its queue, what crosses it, and the share of its rate of each job and of background traffic."""
     yield _about(pid, "process_name", name="links")
     yield _about(pid, "process_sort_index", sort_index=len(run.jobs))
     window_s = max(min(_SHARES_S, float(metrics.pooled(run.times).mean()) / 100), 2 * run.plan.sample_ns / 1e9)
@@ -177,7 +177,8 @@ def _links(run: Run, pid: int) -> Iterator[Event]:
         if name in crossed:
             shares = bottleneck.carried(run, name, window_s) / bottleneck.rate_bps(run, name)
             for job in shares.columns:
-                yield from _counter(pid, f"share of {name}", f"job {job}", shares.index - window_s / 2, shares[job])
+                whose = job if job == bottleneck.BACKGROUND else f"job {job}"
+                yield from _counter(pid, f"share of {name}", whose, shares.index - window_s / 2, shares[job])
 
 
 def _counter(pid: int, name: str, series: str, t_s: Iterable[float], values: Iterable[float]) -> Iterator[Event]:

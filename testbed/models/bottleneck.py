@@ -17,6 +17,7 @@ from testbed.core.runs.load import Run
 from testbed.models.frames import payload_share
 
 Flow = tuple[int, int, str]  # job, worker, flow, as in flows.csv
+BACKGROUND = "background"  # besides the jobs, in what a link carries
 ALIKE = 0.02  # links whose use differs by less count as equally busy
 
 
@@ -71,15 +72,34 @@ def carried(run: Run, link: str, window_s: float) -> pd.DataFrame:
     """The rate over ``link`` in bit/s, headers included, over consecutive windows: a column per job, index the window's middle.
 
     The sum comes from the queue's counters. The shares of the jobs come from acknowledgements: those in the window, or in
-    the nearest earlier window with any. During loss recovery there are none, though the link is busy.
+    the nearest earlier window with any. During loss recovery there are none, though the link is busy. With background
+    traffic, a last column `BACKGROUND` has what is not the jobs'.
     """
     wanted = (crossings(run) or {})[link]
     flows = pd.MultiIndex.from_frame(run.flows[["job", "worker", "flow"]])
     acked = metrics.throughput(run.flows[flows.isin(wanted)], window_s)
-    shares = acked.div(acked.sum(axis="columns").replace(0, np.nan), axis="index").ffill().bfill()
     rows = run.links[run.links["link"] == link]
     edges = np.append(acked.index - window_s / 2, acked.index[-1:] + window_s / 2)
-    return shares.mul(np.diff(np.interp(edges, rows["t_s"], rows["bytes"])) * 8 / window_s, axis="index")
+    sums = np.diff(np.interp(edges, rows["t_s"], rows["bytes"])) * 8 / window_s
+    if run.plan.background:
+        return _beside_background(acked / payload_share(run.plan.link.mtu), sums)
+    shares = acked.div(acked.sum(axis="columns").replace(0, np.nan), axis="index").ffill().bfill()
+    return shares.mul(sums, axis="index")
+
+
+def _beside_background(acked: pd.DataFrame, sums: np.ndarray) -> pd.DataFrame:
+    """The rates of the jobs as acknowledged, headers included, and the rest of ``sums`` as `BACKGROUND`.
+
+    Acknowledgements for more than the link carried in a window are for bytes of earlier windows.
+    """
+    rates = acked.to_numpy(copy=True)
+    for k in range(len(rates) - 1, -1, -1):
+        due = rates[k].copy()
+        rates[k] *= min(1.0, sums[k] / due.sum()) if due.any() else 0.0
+        if k:
+            rates[k - 1] += due - rates[k]
+    found = pd.DataFrame(rates, index=acked.index, columns=acked.columns)
+    return found.assign(**{BACKGROUND: np.maximum(0.0, sums - rates.sum(axis=1))})
 
 
 def needs(run: Run, periods_s: pd.Series[float]) -> dict[str, float]:

@@ -23,6 +23,7 @@ from testbed.report import alternative
 # Okabe and Ito's palette (colour-blind safe), dark ones first, without its yellow.
 JOBS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#999999")
 REFERENCE = "#444444"
+BACKGROUND = "#C8C8C8"  # traffic of no job
 NOTE = "note"  # the small print among a figure's texts
 
 _STYLE: dict[Any, Any] = {

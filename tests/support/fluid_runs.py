@@ -90,8 +90,12 @@ def _tables(plan: Plan, run: Run, model: fluid.Flows) -> dict[str, pd.DataFrame]
                 "mltcp_iterations": np.maximum(number, 0), "mltcp_f": np.where(known, curve(ratio), 1.0),
             })
         )  # fmt: skip
+    name, link = next(iter(plan.bottlenecks.items()))
+    carried = sent_by_all * 1514 / 1448
+    if plan.background:  # it fills the link
+        carried = np.maximum(carried, times * link.rate_bps / 8)
     links = pd.DataFrame({
-        "t_s": times, "link": next(iter(plan.bottlenecks)), "bytes": (sent_by_all * 1514 / 1448).astype(int),
+        "t_s": times, "link": name, "bytes": carried.astype(int),
         "packets": (sent_by_all / 1448).astype(int), "drops": 0, "ecn_marks": 0, "backlog_bytes": 0,
     })  # fmt: skip
     columns = run_rows.columns(run_rows.Iteration)

@@ -5,11 +5,14 @@
 const Charts = (() => {
   const HEIGHT = { times: 104, busy: 40, shares: 132, window: 112, f: 92, queue: 100 };
   const ROW = 12; // height of each job's row
+  const BACKGROUND = "background"; // besides the jobs, in what a link carries
   const AXIS = 54; // width of the vertical axis
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const dark = () => matchMedia("(prefers-color-scheme: dark)").matches;
 
+  /** Of a job by its number, or of background traffic. */
   function colour(number) {
+    if (number === BACKGROUND) return css("--line-strong");
     const found = Runs.palette[number % Runs.palette.length];
     return found === "#000000" && dark() ? "#f2f2f2" : found;
   }
@@ -48,18 +51,18 @@ const Charts = (() => {
       of: (run) => ({ rows: run.jobs, lines: [], fixed: run.jobs.length }),
     },
     shares: {
-      title: (link, unit) => `${over(link)}: rates (${unit})`,
+      title: (link, unit) => `${over(link)}: rates (${unit}${link.carried.has(BACKGROUND) ? "; background in grey" : ""})`,
       unit: (top) => (top >= 5e9 ? ["Gbit/s", 1e9] : top >= 5e5 ? ["Mbit/s", 1e6] : ["kbit/s", 1e3]),
       of: (run, link) => {
-        const jobs = run.jobs.filter((job) => link.carried.has(job.number));
-        if (!jobs.length) return { none: "no samples" };
+        const parts = [...run.jobs.map((job) => job.number), BACKGROUND].filter((number) => link.carried.has(number));
+        if (!parts.length) return { none: "no samples" };
         const sums = [];
-        for (const job of jobs) {
+        for (const number of parts) {
           const below = sums[sums.length - 1];
-          sums.push(link.carried.get(job.number).map((value, k) => (value || 0) + (below ? below[k] : 0)));
+          sums.push(link.carried.get(number).map((value, k) => (value || 0) + (below ? below[k] : 0)));
         }
         const fixed = Math.max(0, ...link.rates.map(([, rate]) => rate)) || most(sums[sums.length - 1]);
-        const lines = jobs.map((job, k) => ({ values: sums[k], said: link.carried.get(job.number), number: job.number })).reverse();
+        const lines = parts.map((number, k) => ({ values: sums[k], said: link.carried.get(number), number })).reverse();
         return { lines, fixed: fixed * 1.08, stacked: true, rates: link.rates };
       },
     },

@@ -28,7 +28,7 @@ const Runs = (() => {
   }
 
   function link(found) {
-    const byJob = (columns, read) => new Map(Object.entries(columns).map(([number, column]) => [Number(number), read(column)]));
+    const byJob = (columns, read) => new Map(Object.entries(columns).map(([number, column]) => [number === "background" ? number : Number(number), read(column)]));
     return {
       name: found.name, rates: found.rates, carried: byJob(found.carried, numbers), windows: byJob(found.windows, spread),
       factors: byJob(found.factors, spread), queue: spread(found.queue), drops: numbers(found.drops), marks: numbers(found.marks),

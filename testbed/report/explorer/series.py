@@ -57,7 +57,7 @@ class Link(msgspec.Struct, frozen=True):
 
     name: str  # empty: all links together, where the flows on each are unknown
     rates: list[tuple[float, float]]  # from a time on, in bit/s
-    carried: dict[str, Column]  # by job, in bit/s
+    carried: dict[str, Column]  # by job, and of background traffic, in bit/s
     windows: dict[
         str, Spread
     ]  # by job, of its flows that cross the link, in segments; jobs with unknown windows are absent
@@ -196,7 +196,8 @@ def _link(
             factors[str(job.job)] = found
     return Link(
         name, _rates(run, name) if name else [],
-        {str(job.job): column(carried[job.job].iloc[:bins]) for job in jobs if job.job in carried}, windows, factors,
+        {str(one): column(carried[one].iloc[:bins]) for one in (*(job.job for job in jobs), bottleneck.BACKGROUND) if one in carried},
+        windows, factors,
         _spread(rows, "backlog_bytes", bin_s, bins) if run.manifest.clock != "model" else None,
         *(_count(rows, what, bin_s, bins) for what in ("drops", "ecn_marks")),
     )  # fmt: skip

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from testbed.core.runs import metrics
@@ -69,7 +68,7 @@ def draw(experiment: Experiment, out: Path) -> list[Path]:
             if link is None
             else f"{panels.arrow(link)}, each job\n(stacked, {unit})"
         )
-    jobs = [Patch(color=key, label=label) for key, label in panels.job_labels(runs[0]).items()]
+    jobs = panels.share_patches(runs[0]) if link else panels.job_patches(runs[0])
     figure.legend(handles=jobs, loc="outside upper center", ncols=min(len(jobs), 8))
     drawing.caption(figure, *_caption(runs, link).split("\n"))
     drawing.write_table(pd.concat(data), _csv(out))
@@ -103,7 +102,7 @@ def _throughput(axis: Any, run: Run, link: str | None, rates: pd.DataFrame, span
     unit = _unit(run)[1]
     shown = rates[(rates.index >= span[0]) & (rates.index <= span[1])]
     axis.stackplot(
-        shown.index, *(shown[job] / unit for job in shown.columns), colors=[panels.colour(int(job)) for job in shown.columns],
+        shown.index, *(shown[job] / unit for job in shown.columns), colors=[panels.colour(job) for job in shown.columns],
         step="mid", linewidth=0,
     )  # fmt: skip
     axis.set_xlim(*span)
@@ -212,5 +211,5 @@ def _what_is_shown(run: Run, link: str) -> str:
         return f"Above: the rates that the model gives to flows over {panels.arrow(link)}, headers included{which}."
     return (
         f"Above: what crosses {panels.arrow(link)}, headers included, by its queue's counters{which}.\nEach job's share is computed "
-        "from acknowledged bytes."
+        f"from acknowledged bytes.{panels.rest(run)}"
     )

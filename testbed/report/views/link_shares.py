@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas as pd
-from matplotlib.patches import Patch
 
 from testbed.core.runs import metrics
 from testbed.core.runs.load import Experiment, Run
@@ -39,7 +38,7 @@ def draw(experiment: Experiment, out: Path) -> list[Path]:
                     percent,
                     left=left,
                     height=0.72,
-                    color=panels.colour(int(job)),
+                    color=panels.colour(job),
                     edgecolor="white",
                     linewidth=0.6,
                 )
@@ -55,9 +54,7 @@ def draw(experiment: Experiment, out: Path) -> list[Path]:
         axis.set_xlabel("share of the link's rate (%)")
         axis.grid(axis="y", visible=False)
     axes[0, 0].invert_yaxis()
-    panels.legend(
-        figure, "Link shares", [Patch(color=key, label=label) for key, label in panels.job_labels(runs[0]).items()]
-    )
+    panels.legend(figure, "Link shares", panels.share_patches(runs[0]))
     which = (
         f" The {len(shown)} busiest of {len(links)} directions; the others are in link-shares.csv."
         if len(links) > len(shown)
@@ -66,13 +63,13 @@ def draw(experiment: Experiment, out: Path) -> list[Path]:
     seeds = drawing.count(len({run.seed for run in experiment.runs}), "seed")
     panels.caption(
         figure, runs,
-        f"What each job sends over a direction of a bottleneck, headers included, from the first to the last iteration of the run. Means over {seeds}.{which}",
+        f"What each job sends over a direction of a bottleneck, headers included, from the first to the last iteration of the run. Means over {seeds}.{panels.rest(runs[0])}{which}",
     )  # fmt: skip
     return drawing.save(figure, table, out, "link-shares")
 
 
 def _shares(run: Run) -> pd.DataFrame:
-    """A row for each direction of a bottleneck and each job that crosses it."""
+    """A row for each direction of a bottleneck and each job that crosses it, and for background traffic."""
     window_s = max(float(metrics.pooled(run.times).mean()) / 10, 2 * run.plan.sample_ns / 1e9)
     parts = []
     for link, flows in (bottleneck.crossings(run) or {}).items():

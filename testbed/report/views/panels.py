@@ -9,9 +9,11 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 from testbed.core.runs import metrics
 from testbed.core.runs.load import Experiment, Run
+from testbed.models import bottleneck
 from testbed.report import drawing, style
 
 ACROSS = 4  # most panels in a row
@@ -31,8 +33,9 @@ def first_runs(experiment: Experiment) -> list[Run]:
     return [experiment.runs_of(system)[0] for system in experiment.systems]
 
 
-def colour(job: int) -> str:
-    return style.JOBS[job % len(style.JOBS)]
+def colour(job: int | str) -> str:
+    """Of a job by its number, or of `bottleneck.BACKGROUND`."""
+    return style.BACKGROUND if job == bottleneck.BACKGROUND else style.JOBS[int(job) % len(style.JOBS)]
 
 
 def arrow(link: str) -> str:
@@ -57,6 +60,21 @@ def job_labels(run: Run) -> dict[str, str]:
 def job_lines(run: Run) -> list[Line2D]:
     """The entries of a legend: a line for each job."""
     return [Line2D([], [], color=key, label=label) for key, label in job_labels(run).items()]
+
+
+def job_patches(run: Run) -> list[Patch]:
+    """The entries of a legend: a colour for each job."""
+    return [Patch(color=key, label=label) for key, label in job_labels(run).items()]
+
+
+def share_patches(run: Run) -> list[Patch]:
+    """`job_patches`, and the colour of background traffic, for what a link carries."""
+    return job_patches(run) + [Patch(color=style.BACKGROUND, label=bottleneck.BACKGROUND)] * bool(run.plan.background)
+
+
+def rest(run: Run) -> str:
+    """What the share of background traffic is, as a sentence; empty: there is none."""
+    return " Background: all other bytes on the link." if run.plan.background else ""
 
 
 def legend(figure: Any, title: str, handles: Sequence[Any]) -> None:

@@ -76,6 +76,24 @@ def test_a_ring_fills_the_link_and_no_more() -> None:
     assert rates[0][0.5:0.9].mean() == pytest.approx(RATE_BPS) and rates[1][0.5:0.9].max() == 0
 
 
+def test_what_acknowledgements_do_not_account_for_is_background_traffic() -> None:
+    """The jobs send half of what the link carries. Acknowledgements that come late, all at once, are for earlier bytes."""
+    run = ring()
+    long = one_plan(cc=["reno"], jobs=2, rate="1mbit", buffer="20kB", background=["long"]).background
+    run = changed(run, plan=msgspec.structs.replace(run.plan, background=long))
+    run.flows["bytes_acked"] *= 0.5 * (1448 / 1514) / 0.95
+    steady = bottleneck.carried(run, "s1-s2", 0.02)
+    assert list(steady) == [0, 1, bottleneck.BACKGROUND]
+    assert steady[0][0.1:0.9].to_numpy() == pytest.approx(RATE_BPS / 2, rel=1e-3)
+    assert steady[1][0.1:0.9].max() == 0
+    assert steady[bottleneck.BACKGROUND].to_numpy() == pytest.approx(RATE_BPS / 2, rel=1e-3)
+    recovers = (run.flows["job"] == 0) & run.flows["t_s"].between(0.3, 0.599)
+    run.flows.loc[recovers, "bytes_acked"] = run.flows.loc[recovers, "bytes_acked"].min()
+    late = bottleneck.carried(run, "s1-s2", 0.02)
+    assert late.to_numpy().min() >= 0 and late.sum(axis="columns").to_numpy() == pytest.approx(RATE_BPS, rel=1e-3)
+    assert late.mean().to_numpy() == pytest.approx(steady.mean().to_numpy(), rel=1e-6)
+
+
 def changed(run: Run, **fields: Any) -> Run:
     """The same run with another manifest."""
     other = Run(run.path, msgspec.structs.replace(run.manifest, **fields), run.verdict)
