@@ -17,12 +17,14 @@ from matplotlib.ticker import MaxNLocator
 
 from testbed.core.runs import metrics
 from testbed.core.runs.load import Experiment, Run
+from testbed.core.text import decimal
 from testbed.models import bottleneck
 from testbed.report import drawing, style
 from testbed.report.views import panels
 
 SHOWN_ITERATIONS = 4
 WINDOW_S = 0.02
+COARSE = 0.25  # of the shortest iteration: longer windows blur the shares of jobs
 
 
 def draw(experiment: Experiment, out: Path) -> list[Path]:
@@ -78,9 +80,12 @@ def draw(experiment: Experiment, out: Path) -> list[Path]:
 
 def _rates(run: Run, link: str | None) -> pd.DataFrame:
     """In bit/s, a column per job: what crosses ``link``; without one the payload acknowledged over all flows."""
-    iteration_s = float(metrics.pooled(run.times).mean())
-    window = max(min(WINDOW_S, iteration_s / 100), 2 * run.plan.sample_ns / 1e9)
-    return metrics.throughput(run.flows, window) if link is None else bottleneck.carried(run, link, window)
+    window_s = _window_s(run)
+    return metrics.throughput(run.flows, window_s) if link is None else bottleneck.carried(run, link, window_s)
+
+
+def _window_s(run: Run) -> float:
+    return max(min(WINDOW_S, float(metrics.pooled(run.times).mean()) / 100), 2 * run.plan.sample_ns / 1e9)
 
 
 def _unit(run: Run) -> tuple[str, float]:
@@ -193,7 +198,20 @@ def _caption(runs: Sequence[Run], link: str | None) -> str:
         lines.append(f"Above: payload {carried} over all flows of a job, in both directions and over all links.")
     else:
         lines.append(_what_is_shown(run, link))
+    lines += [text for text in [_too_coarse(runs)] if text]
     return "\n".join(lines + [f"Assumption: {text}." for text in plan.assumptions])
+
+
+def _too_coarse(runs: Sequence[Run]) -> str:
+    """A sentence, if windows are too long to show which job sends when; else empty."""
+    window_s = max(map(_window_s, runs))
+    shortest_s = min(float(metrics.pooled(run.times).min()) for run in runs)
+    if window_s <= COARSE * shortest_s:
+        return ""
+    return (
+        f"Bins of {decimal(window_s * 1e3, 3)} ms are long beside iterations of {decimal(shortest_s * 1e3, 3)} ms: "
+        "these rates do not show which job sends when."
+    )
 
 
 def _what_is_shown(run: Run, link: str) -> str:

@@ -46,6 +46,17 @@ def test_what_a_figure_shows_of_a_link_differs_between_a_model_and_a_network(exp
     assert len(told) == 2
 
 
+@pytest.mark.parametrize(("sample_ms", "said"), [(10, ""), (40, "Bins of 80 ms are long beside iterations of 200 ms")])
+def test_bins_too_long_to_tell_jobs_apart_are_said(experiment: Experiment, sample_ms: int, said: str) -> None:
+    """A quarter of the shortest iteration is the limit; a bin is two samples long."""
+    (run,) = experiment.runs_of("reno")
+    plan = msgspec.structs.replace(run.plan, sample_ns=sample_ms * 10**6)
+    sampled = Run(run.path, msgspec.structs.replace(run.manifest, plan=plan), run.verdict)
+    sampled.__dict__["times"] = pd.DataFrame({0: [0.2, 0.9], 1: [0.3, 0.8]})
+    caption = interleaving._caption([sampled], "s1-s2")
+    assert said in caption and ("Bins of" in caption) is bool(said)
+
+
 def test_shares_name_the_loss_of_wires(experiment: Experiment) -> None:
     (run,) = experiment.runs_of("reno")
     caption = shares._caption(run, pd.DataFrame({"seed": [1]}))
