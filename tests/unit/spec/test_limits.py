@@ -63,7 +63,10 @@ def test_one_that_does_not_say_is_stopped_while_it_is_made() -> None:
         ({"jobs": 10**6}, "jobs: 1000000 is not between 1 and 64"),
         ({"workers": 4096, "trace": "gpt-oss-20b"}, "workers: 4096 is not between 2 and 64"),
         ({"job": ["gpt2,workers=65"]}, "job.0.workers: 65 is not between 2 and 64"),
-        ({"jobs": 64, "workers": 64, "trace": "gpt-oss-20b"}, "258,048 connections, but at most 16,384 can be emulated"),
+        (
+            {"jobs": 64, "workers": 64, "trace": "gpt-oss-20b"},
+            "258,048 connections, but at most 16,384 can be emulated",
+        ),
         ({"jobs": 2, "workers": 64, "trace": "gpt-oss-20b"}, "193,536 transfers, but at most 100,000 can be emulated"),
         ({"seeds": 1000, "cc": ["reno"] * 11}, "11,000 runs, but at most 10,000 can be emulated"),
         ({"cc": ["cassini:step=1e999999999"]}, "step"),
