@@ -17,7 +17,7 @@ if _sys.argv[:1] == ["-m"] and not getattr(_sys.flags, "safe_path", False):
     if "-m" in _words[:-1] and _words[_words.index("-m") + 1].partition(".")[0] == "testbed":
         _sys.path[0] = _os.path.dirname(_os.path.dirname(_os.path.abspath(__file__)))
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 __all__ = ["Results", "__version__", "errors", "load", "run", "sweep", "testing"]
 
 

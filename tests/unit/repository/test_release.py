@@ -26,6 +26,12 @@ def tree(tmp_path: Path) -> Path:
     for name in (*release.PLACES, "CHANGELOG.md"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, root / name)
+    changelog = (
+        (root / "CHANGELOG.md")
+        .read_text()
+        .replace(release.UNRELEASED, f"{release.UNRELEASED}\n### Added\n\n- An entry.\n", 1)
+    )
+    (root / "CHANGELOG.md").write_text(changelog)
     git(root, "init", "-q")
     commit(root)
     return root
