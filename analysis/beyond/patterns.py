@@ -56,7 +56,10 @@ def plot(tables: Tables) -> Any:
             linewidth=1.6,
         )
         _row(right, y, observed.ratios(rows, *pair, "settled"), drawing.MLTCP)
-    for name, colour in (*((cc, drawing.colour(treatment=cc == pair[1])) for cc in pair), ("alone", style.REFERENCE)):
+    for name, colour in (
+        *((cc, drawing.colour(treatment=cc == pair[1])) for cc in pair),
+        ("in isolation", style.REFERENCE),
+    ):
         left.plot([], [], color=colour, linewidth=2.4, label=name)
     # Of few seeds, intervals may be wider than this.
     left.set_xlim(0.97 * min(1.0, float(table["settled"].min())), 1.03 * float(table["settled"].max()))

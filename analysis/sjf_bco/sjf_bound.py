@@ -18,7 +18,7 @@ POSITION = 430
 TITLE = "SJF-BCO's makespan exceeds the bound of its Theorem 5 on a list that is checked by hand"
 TEXT = (
     "Jobs on one server without communication, where Theorem 5 bounds makespan ÷ optimum by n_g, the GPUs of the largest job. Left: one list, FA-FFP as "
-    "text (pack) or pseudo-code (leastload), θ from a grid or by bisection. Right: drawn lists, best reading; dashed: bounds. The optimum is by exhaustive "
+    "text (pack) or pseudo-code (leastload), θ from a grid or by bisection. Right: random lists, best reading; dashed: bounds. The optimum is by exhaustive "
     "search."
 )
 OPTIMUM = "optimum"

@@ -45,7 +45,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     left.plot(reach, reach, color=style.REFERENCE, linewidth=1)
     for off in (1 - CLOSE, 1 + CLOSE):
         left.plot(reach, off * reach, ":", color=style.REFERENCE, linewidth=1)
-    left.set(xlabel="predicted: an iteration ÷ alone", ylabel="measured", title="Cells that it was not fitted to")
+    left.set(xlabel="predicted: an iteration ÷ isolated", ylabel="measured", title="Cells that it was not fitted to")
     left.legend(loc="upper left")
     right.plot(crowds, crowds, "--", color=style.REFERENCE, linewidth=1, label="f = p")
     right.set(xlabel="p: jobs on the uplink", ylabel="f", title="What contention costs, fitted", xticks=crowds)

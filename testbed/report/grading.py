@@ -192,12 +192,12 @@ def _together(claim: Claim, runs: Sequence[int]) -> int:
 
 
 def _runs(claim: Claim, count: int) -> str:
-    what = "drawn job list" if claim.needs > FEWEST_SEEDS else "run"
+    what = "random job list" if claim.needs > FEWEST_SEEDS else "run"
     return what + ("" if count == 1 else "s") + ("" if claim.needs > FEWEST_SEEDS else " of each system")
 
 
 def _repeats(claim: Claim) -> str:
-    return "drawn job lists" if claim.needs > FEWEST_SEEDS else "seeds"
+    return "random job lists" if claim.needs > FEWEST_SEEDS else "seeds"
 
 
 def _until_enough(claim: Claim, case: Case) -> int:

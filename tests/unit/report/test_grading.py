@@ -136,7 +136,7 @@ def test_identical_cases_count_once() -> None:
             [case(1.9, 2.0, 2.1, iterations=160)],
             "160 of 1,000 iterations; it takes 27 more runs of each system",
         ),
-        (claim("bound", below=1.0, needs=20), [case(0.8, 0.9, 0.95, seeds=10)], "10 of 20 drawn job lists; it takes 10 more drawn job lists"),
+        (claim("bound", below=1.0, needs=20), [case(0.8, 0.9, 0.95, seeds=10)], "10 of 20 random job lists; it takes 10 more random job lists"),
         (
             claim("bound", "mean", above=1.0),
             [case(0.9, 1.1, 1.3)],  # twice as far from the boundary as its value is: four times as many seeds
