@@ -20,7 +20,7 @@ from testbed.spec.limits import Limits
 
 
 class Backend(Protocol):
-    """Where a run takes place."""
+    """A place where runs execute."""
 
     @property
     def name(self) -> str:
@@ -34,7 +34,7 @@ class Backend(Protocol):
 
     @property
     def limits(self) -> Limits:
-        """How large an experiment it takes; as `testbed.spec.limits.limits_for` has it, before there is a backend."""
+        """Largest experiment that it runs; equals `testbed.spec.limits.limits_for`, which needs no backend."""
         ...
 
     def check(self, plan: Plan) -> None:
@@ -64,7 +64,7 @@ def foreseen(backend: str) -> Features:
 
 
 def is_assumed(backend: str) -> bool:
-    """Whether `foreseen` has to assume the properties of the kernel there."""
+    """Return True if `foreseen` has to assume the properties of that kernel."""
     return backend_names.in_real_time(backend) and not (backend == "host" and os.geteuid() == 0)
 
 

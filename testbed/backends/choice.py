@@ -45,7 +45,7 @@ class Choice:
 
     @property
     def plans(self) -> list[Plan]:
-        """Of all of them."""
+        """Plans of all experiments."""
         return [plan for _, plans in self.planned for plan in plans]
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ class Choice:
 
 
 class BackendChoice(msgspec.Struct, frozen=True):
-    """Where experiments are run, as `Choice` has it."""
+    """The backend of experiments, as in `Choice`."""
 
     backend: str
     reason: str | None = None
@@ -166,7 +166,7 @@ def _check_computable(chosen: Choice) -> None:
 
 
 def check_without_run(choice: Choice) -> None:
-    """What can be checked without a run (`backends.check_without_run`), for ``--dry-run``."""
+    """Check everything that needs no run (`backends.check_without_run`), for ``--dry-run``."""
     try:
         for name in backend_names.parse(choice.backend):
             backends.check_without_run(name, choice.plans)
@@ -175,7 +175,7 @@ def check_without_run(choice: Choice) -> None:
 
 
 def explained(choice: Choice, error: MachineError) -> MachineError:
-    """What a backend lacks; where no backend was named, with the reason why it is this one."""
+    """Error on what a backend lacks; if the user named no backend, with the reason for the choice."""
     return error if choice.reason is None else MachineError(_unable(choice, error))
 
 

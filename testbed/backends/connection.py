@@ -32,7 +32,7 @@ GONE_S = 30  # without an answer of its kernel a machine counts as gone
 
 @dataclass(frozen=True)
 class Route:
-    """How to reach a machine, and how it and we are recognised."""
+    """Route to a machine: address, user, and keys of both sides."""
 
     backend: str  # as in --on
     host: str
@@ -162,7 +162,7 @@ def _entry(words: list[str]) -> paramiko.hostkeys.HostKeyEntry | None:
 
 
 def fingerprint(key: Any) -> str:
-    """Of a host key, as `ssh-keygen -l` writes it."""
+    """Fingerprint of a host key, as `ssh-keygen -l` writes it."""
     return "SHA256:" + b64encode(hashlib.sha256(key.asbytes()).digest()).decode().rstrip("=")
 
 

@@ -1,4 +1,4 @@
-"""How long runs take on this machine against what `testbed.planning.cost` expects: the last ones, kept below the cache folder.
+"""Wall times of this machine's last runs relative to the estimate of `testbed.planning.cost`, kept below the cache folder.
 
 The record is never required. A file that is damaged counts as absent. A write replaces the file at once, so that processes
 that write at the same time lose a run of the record at most.
@@ -59,7 +59,7 @@ def kind(plan: Plan, backend: str) -> str:
 
 
 def read() -> Record:
-    """What this user's last runs took; an empty record if there is none that can be read."""
+    """Read the wall times of this user's last runs; an empty record if none can be read."""
     try:
         found = msgspec.json.decode(input_files.read_bytes(_path(), MOST_BYTES), type=Record)
     except (RequestError, ValueError, RecursionError):  # what is no JSON, or no UTF-8

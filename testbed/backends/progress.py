@@ -28,7 +28,7 @@ LOOK_S = 1.0  # limit of the time counted between two clock readings: this proce
 
 @dataclass(frozen=True)
 class Patience:
-    """What a run is given; in s."""
+    """Time limits of a run, in s."""
 
     idle_s: float = IDLE_S  # of its own clock, without progress
     wall_s: float | None = None  # maximum wall time (--wall-limit)
@@ -42,7 +42,7 @@ class Patience:
 
 
 def patience(plan: Plan, wall_s: float | None = None) -> Patience:
-    """What ``plan`` is given; ``wall_s`` if that was asked for."""
+    """Time limits of ``plan``, in s; ``wall_s`` if given."""
     usual = Patience()
     computing_ns = max(job.compute_ns for job in plan.jobs)
     waiting_ns = max(*(job.offset_ns for job in plan.jobs), *(event.at_ns for event in plan.events), 0)

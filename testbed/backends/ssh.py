@@ -68,11 +68,11 @@ class Ssh:
         self._identity: Remote | None = None
 
     def check(self, plan: Plan) -> None:
-        """What `--on host` checks, there; raises `MachineError` also if it cannot be reached or used."""
+        """Run the checks of `--on host` there; raises `MachineError` also if the machine cannot be reached or used."""
         self._ask("check", plan, lambda _event: None, Patience(idle_s=CHECK_S))
 
     def identity(self) -> Remote:
-        """Which machine it is."""
+        """Identity of the machine."""
         return self._identity or self._connected().identity
 
     def run(self, plan: Plan, on_event: Callable[[Event], None], patience: Patience) -> bytes:
@@ -307,7 +307,7 @@ def _hung_up_after(limit_s: float, client: paramiko.SSHClient) -> Iterator[None]
 
 
 def has_user_mode_kernel(backend: str) -> bool:
-    """Whether the checkout of the VM ``backend`` has a user-mode kernel that runs there can use."""
+    """Return True if the checkout in the VM ``backend`` has a user-mode kernel for runs there."""
     client = connection.connect(connection.route(backend))
     try:
         _, out, _ = client.exec_command(HAS_KERNEL, timeout=connection.PATIENCE_S)

@@ -87,14 +87,14 @@ NOT_IN_FSTAB = str.maketrans({" ": "\\040", "\t": "\\011", "\n": "\\012", "\\": 
 
 @dataclass(frozen=True)
 class Lack:
-    """What a plan asks for that user-mode Linux has not, and what to do instead."""
+    """A feature of a plan that user-mode Linux lacks, and the alternative."""
 
     what: str
     instead: str
 
 
 def lacks(plan: Plan) -> Lack | None:
-    """Why ``plan`` cannot run under virtual time, whichever kernel is built; None if it can."""
+    """The reason why ``plan`` cannot run under virtual time with any kernel; None if it can."""
     for job in plan.jobs:
         if job.program is not None:
             return Lack(
@@ -137,7 +137,7 @@ class Uml:
     limits: Limits = LINUX
 
     def check(self, plan: Plan) -> None:
-        """Whether the plan's needs are met (`lacks`): custom congestion controls compiled here, and util-linux."""
+        """Check the plan's needs (`lacks`), the compilation of custom congestion controls, and util-linux."""
         if lacking := lacks(plan):
             raise refusal(lacking)
         rlimits.check(2 * _memory_mb(plan))  # the kernel's own, and what it maps besides
@@ -186,7 +186,7 @@ class Uml:
         return self._boot(bring, _memory_mb(plan), plan.seed, on_event, patience, catalogue.at_boot(plan.ccs), visit)
 
     def call(self, function: str, wall_s: float) -> bytes:
-        """What ``module:function`` of this checkout returns inside, called with a `Machine`: bytes."""
+        """Call ``module:function`` of this checkout inside with a `Machine`, and return its bytes."""
         patience = Patience(wall_s=wall_s, set_up_s=wall_s)
         return self._boot(
             lambda folder: rundir.write_text(folder / "call", function), MEMORY_MB, 0, lambda _event: None, patience

@@ -1,4 +1,4 @@
-"""What another machine needs of this one: the testbed's source, the packages it imports, and a plan's own files.
+"""Files for another machine: the testbed's source, the packages that it imports, and a plan's custom files.
 
 The other machine needs no testbed, no compiler and, if it has the same Python, no package.
 """
@@ -28,7 +28,7 @@ PACKAGES = {"mininet": "mininet", "msgspec": "msgspec", "pyelftools": "elftools"
 
 
 def soabi() -> str:
-    """Which Pythons can use this one's packages, as ``cpython-311-x86_64-linux-gnu``."""
+    """ABI of the Pythons that can use this one's packages, as ``cpython-311-x86_64-linux-gnu``."""
     return str(sysconfig.get_config_var("SOABI"))
 
 
@@ -65,7 +65,7 @@ def _package(name: str, folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def files(plan: Plan) -> dict[str, bytes]:
-    """Of this plan: its topology and congestion controls from outside the checkout, and compiled programs."""
+    """Files of this plan: topology and congestion controls from outside the checkout, and compiled programs."""
     found: dict[str, bytes] = {}
     for own, name in own_files.names(plan, "own/content").items():
         found[name] = Path(own).read_bytes()

@@ -1,4 +1,4 @@
-"""What background traffic came to: flow completion times by size, goodput, latency percentiles."""
+"""Results of background traffic: flow completion times by size, goodput, latency percentiles."""
 
 from __future__ import annotations
 

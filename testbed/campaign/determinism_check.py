@@ -1,4 +1,4 @@
-"""Whether runs give the same results on other workers: a random share of them is repeated and compared byte for byte."""
+"""Check that runs give the same results on other workers: repeat a random fraction of them, and compare the bytes."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Wanted:
 
     @property
     def waits(self) -> bool:
-        """Whether it depends on isolated runs of its jobs that have not been measured yet."""
+        """Return True if it depends on isolated runs of its jobs that are not measured yet."""
         return self.plan.alone is None and any(job.grid for job in self.plan.jobs)
 
     @property

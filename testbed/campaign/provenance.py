@@ -1,4 +1,4 @@
-"""What made a run: program, packages, commit, kernel, command; and whether a stored one was made by the same."""
+"""Provenance of a run: program, packages, commit, kernel, command; and its comparison with a stored run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def installed() -> dict[str, str]:
 def provenance(
     backend: Backend, plan: Plan, command: Sequence[str], begun: float, asked: Asked | None = None
 ) -> Provenance:
-    """What made a run of ``plan`` that has ``begun`` at this time and ends now."""
+    """Provenance of a run of ``plan`` that began at ``begun`` and ends now."""
     identity = backend.identity()
     return Provenance(
         testbed=__version__,
@@ -85,7 +85,7 @@ def differences(plan: Plan, folder: Path, backend: Backend, asked: Asked | None 
 
 
 def is_there(plan: Plan, folder: Path, backend: Backend) -> bool:
-    """Whether ``folder`` holds the results of this very run, complete (a run directory always is) and of this testbed."""
+    """Return True if ``folder`` holds the results of exactly this run, by this testbed; a run directory is always complete."""
     return differences(plan, folder, backend) == []
 
 
@@ -143,18 +143,18 @@ def _changed(before: Any, after: Any, path: str) -> Iterator[str]:
 
 
 def topology_sha256(plan: Plan) -> str | None:
-    """Of a topology from outside the checkout: its file may change."""
+    """Digest of a topology file from outside the checkout, because the file may change; None for a built-in topology."""
     return hashlib.sha256(Path(plan.topology).read_bytes()).hexdigest() if plan.topology.endswith(".py") else None
 
 
 def congestion_control_sha256(plan: Plan) -> dict[str, str]:
-    """Of congestion controls from outside the checkout, by their specs."""
+    """Digests of congestion controls from outside the checkout, by their specs."""
     return {cc.spec: hashlib.sha256(Path(cc.source).read_bytes()).hexdigest() for cc in plan.ccs if cc.source}
 
 
 @cache
 def source_sha256() -> str:
-    """Of everything that runs: the same commit may have changes, and another one may have changed documentation only."""
+    """Digest of all source that runs: a commit may have local changes, and another commit may change only documentation."""
     whole = hashlib.sha256()
     for name, path in source.files():
         whole.update(f"{name} {path.stat().st_size}\n".encode() + path.read_bytes())

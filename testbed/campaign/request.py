@@ -52,7 +52,7 @@ class Request:
         return [asked]
 
     def choice(self, *, dry_run: bool = False) -> Choice:
-        """Where it would run, and what; results can be written."""
+        """Choose the backend and the runs, and check that results can be written."""
         root = privileges.caller() is not None
         if dry_run:
             privileges.give_up()

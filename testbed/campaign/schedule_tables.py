@@ -35,7 +35,7 @@ PACKAGES = ("numpy",)
 
 
 def described(asked: Asked) -> str:
-    """What would be computed, in a line."""
+    """Describe the computation in a line."""
     count = len(asked.setting) * len(asked.servers) * asked.seeds
     schedules = text.count(count * len(asked.scheduler), "schedule")
     return f"{asked.name}: {schedules} of {text.count(len(asked.scheduler), 'scheduler')}, computed"

@@ -26,7 +26,7 @@ Tell = Callable[[str], None]
 
 
 def possible(files: Sequence[str], given: dict[str, Any], tell: Tell) -> Iterator[tuple[str, Choice]]:
-    """Of several files those that can run on their backends, with these backends; ``tell`` is called for the others."""
+    """Files that can run on their backends, with these backends; ``tell`` is called for the others."""
     for file in files:
         try:
             with within_unless_named(file):

@@ -107,7 +107,7 @@ class _Judged:
     verdict: Verdict
 
     def files(self, attempts: Sequence[Attempt]) -> dict[str, bytes]:
-        """What its directory holds."""
+        """Content of the run directory, by file name."""
         manifest = msgspec.structs.replace(self.manifest, attempts=tuple(attempts))
         told = {"manifest.json": documents.encode(manifest), "verdict.json": documents.encode(self.verdict)}
         return {**self.tables, **told}

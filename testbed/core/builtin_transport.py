@@ -1,4 +1,4 @@
-"""Which transport is the kernel's own; what there is besides is a file each in `testbed/transports/`."""
+"""The kernel's transport, TCP. Each other transport is a file in `testbed/transports/`."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ TCP = "tcp"
 
 
 def by_kernel(transport: str) -> bool:
-    """Whether the kernel carries its bytes, and counts them: TCP, plain or with options."""
+    """Return True if the kernel carries and counts its bytes: TCP, plain or with options."""
     return system_text.name_of(transport) == TCP
 
 
 def plain(transport: str) -> bool:
-    """Whether nothing of ours is between a job and its sockets: TCP without options."""
+    """Return True for TCP without options: the job uses its sockets directly."""
     return transport == TCP
 
 
 def routers_spray(transport: str) -> bool:
-    """Whether routers send its packets over all equal paths in turn, as ``tcp:spray=on`` asks."""
+    """Return True if routers spray its packets over all equal paths, as ``tcp:spray=on`` requests."""
     return by_kernel(transport) and dict(system_text.part(transport).options).get("spray") in ("on", "yes")

@@ -40,7 +40,7 @@ class PeriodicTimer:
         return int(self._timer)
 
     def expirations(self) -> int:
-        """How many since it was last asked, or the beginning; waits for one."""
+        """Number of expirations since the last call, or since the start; waits for at least one."""
         return int.from_bytes(os.read(self._timer, 8), sys.byteorder)
 
 
@@ -65,7 +65,7 @@ class Alarm:
         return int(self._timer)
 
     def set(self, at_ns: int) -> None:
-        """Of the monotonic clock; an instant that is over counts at once."""
+        """Set the alarm to a time of the monotonic clock, in ns; a past time expires at once."""
         times = (_Timespec * 2)(_Timespec(0, 0), _Timespec(*divmod(max(1, at_ns), 10**9)))
         if _libc.timerfd_settime(self._timer, TIMER_ABSTIME, times, None) != 0:
             raise OSError("the timer cannot be set")

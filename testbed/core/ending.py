@@ -1,4 +1,4 @@
-"""How a command line ends where something outside it fails: memory, open files, disk, its own output. One paragraph, and its exit code."""
+"""End of a command after an outside failure: memory, open files, disk, its own output. One paragraph, and the exit code."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def run(module: str, arguments: Sequence[str]) -> int:
 
 
 def explained(error: OSError) -> tuple[str, int] | None:
-    """What an error of the operating system means for a user, and the exit code; None: it means nothing in particular."""
+    """Explain an error of the operating system to a user, with the exit code; None: no specific explanation."""
     name = f"{error.filename!r}: " if error.filename is not None and len(str(error.filename)) < 200 else ""
     if error.errno in _MACHINE:
         return f"{name}{_MACHINE[error.errno]}", EXIT_MACHINE

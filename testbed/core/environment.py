@@ -19,7 +19,7 @@ CACHE = "MLTCP_CACHE"  # in the environment of user-mode Linux: the cache folder
 
 
 def cache_folder() -> str:
-    """Where compiled programs and kernels are kept between runs."""
+    """Folder that keeps compiled programs and kernels between runs."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return os.environ.get(CACHE) or os.path.join(base, "mltcp")
 

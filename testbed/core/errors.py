@@ -1,4 +1,4 @@
-"""What can go wrong, and the exit code each kind ends the program with.
+"""Kinds of errors, and the exit code of each.
 
 ::
 
@@ -58,7 +58,7 @@ class LostError(TestbedError):
 
 
 class RequestError(TestbedError):
-    """What was asked for is wrong; asking again in the same words will not help."""
+    """The request is wrong; repeating it unchanged will not help."""
 
     exit_code = EXIT_REQUEST
 

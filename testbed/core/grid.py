@@ -20,7 +20,7 @@ class Grid:
     phase_ns: int
 
     def drift_ns(self, now_ns: int) -> int:
-        """How far ``now_ns`` is from the nearest slot; negative: early."""
+        """Distance of ``now_ns`` from the nearest slot, in ns; negative: early."""
         past = (now_ns - self.phase_ns) % self.period_ns
         return past if 2 * past <= self.period_ns else past - self.period_ns
 

@@ -51,7 +51,7 @@ class Heartbeat:
 
 
 class Counter:
-    """How many of some equal parts of a command are done, and how long the others take at this pace."""
+    """Number of completed equal parts of a command, and the remaining time at this pace."""
 
     def __init__(self, total: int, what: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.total, self.what, self.done = total, what, 0

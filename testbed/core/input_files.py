@@ -73,7 +73,7 @@ def read_text(path: Path | str, most_bytes: int) -> str:
 
 
 def is_file(path: Path | str) -> bool:
-    """Whether ``path`` names a regular file; a name that cannot be one does not."""
+    """Return True if ``path`` names a regular file; False for an invalid name."""
     try:
         return is_text(str(path)) and stat.S_ISREG(os.stat(path).st_mode)
     except OSError:

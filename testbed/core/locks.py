@@ -40,7 +40,7 @@ def held(out: Path) -> Iterator[Locks]:
 
 
 class Locks:
-    """What one command has locked below one results folder."""
+    """Locks that one command holds below one results folder."""
 
     def __init__(self, out: Path) -> None:
         self.out = out

@@ -45,7 +45,7 @@ class Declared:
 
     @property
     def names(self) -> set[str]:
-        """What may be written in front of ``=``."""
+        """Names that are valid before ``=``."""
         return {self.name, self.alias} - {""}
 
 
@@ -77,7 +77,7 @@ def read(options: Sequence[Declared], part: Part) -> dict[str, Any]:
 
 
 def unknown(item: str, part: Part, options: Sequence[Declared]) -> OptionError:
-    """What is wrong with an option that a name does not have, and what to write instead."""
+    """The error for an option that a name does not have, with the closest option."""
     what = f"{quoted(item)} in {quoted(part)} is no option of {part.name}"
     if not options:
         return OptionError(f"{what}, which takes no parameters. Leave it out.")
@@ -88,7 +88,7 @@ def unknown(item: str, part: Part, options: Sequence[Declared]) -> OptionError:
 
 
 def names(options: Sequence[Declared]) -> set[str]:
-    """What may be written in front of ``=``: every option, and its alias."""
+    """Names that are valid before ``=``: every option, and its alias."""
     return {name for one in options for name in one.names}
 
 

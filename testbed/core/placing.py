@@ -52,7 +52,7 @@ class Stint:
 
 @dataclass(frozen=True)
 class Assignment:
-    """What a job gets."""
+    """The servers and GPUs of one job."""
 
     job: int
     gpus: tuple[Gpu, ...]  # by rank
@@ -63,7 +63,7 @@ class Assignment:
 
 @dataclass(frozen=True)
 class Assignments:
-    """What every job gets, in the order of the requests."""
+    """The assignment of every job, in the order of the requests."""
 
     jobs: tuple[Assignment, ...]
     trials: int = 1  # schedules that were evaluated to find this one

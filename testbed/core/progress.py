@@ -21,7 +21,7 @@ _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 @contextlib.contextmanager
 def listening(listener: Listener) -> Iterator[None]:
-    """What is counted inside is reported to ``listener``."""
+    """Report everything counted inside to ``listener``."""
     token = _listener.set(listener)
     try:
         yield
@@ -61,7 +61,7 @@ def silent() -> Iterator[None]:
 
 
 def is_silent() -> bool:
-    """Whether this is inside `silent`."""
+    """Return True inside `silent`."""
     return _silent.get()
 
 

@@ -1,4 +1,4 @@
-"""What a run writes aside for itself, and that it is gone with the run, however that ends.
+"""Temporary folders of a run, which are removed with the run, however it ends.
 
 Should the process be killed, a small one that watches it removes the folder. Should both be (a
 power failure), the next run does: a folder is locked by its owner, so that an unlocked one has

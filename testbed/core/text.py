@@ -86,7 +86,7 @@ def _program() -> str:
 
 
 def is_text(text: str) -> bool:
-    """Whether ``text`` (an argument, a name) can be written as UTF-8 and be part of a path: no stray bytes, no NUL."""
+    """Return True if ``text`` (an argument, a name) is UTF-8 without NUL, so that it can be part of a path."""
     return "\0" not in text and not any("\ud800" <= one <= "\udfff" for one in text)
 
 

@@ -140,7 +140,7 @@ class Written(str):
         return text
 
     def read(self) -> None:
-        """Of each kind its own."""
+        """Parse the text and store the value; each kind overrides this."""
         raise NotImplementedError
 
 

@@ -25,14 +25,14 @@ LOOK_S = 1.0  # of model time, between two readings of the wall clock
 
 @dataclass(frozen=True)
 class Lack:
-    """What of a plan the flow simulator has not, and what to do instead."""
+    """A feature of a plan that the flow simulator lacks, and the alternative."""
 
     what: str
     instead: str = "use --on uml"
 
 
 def lacks(plan: Plan) -> Lack | None:
-    """Why ``plan`` cannot be computed as flows; None if it can."""
+    """The reason why ``plan`` cannot be simulated as flows; None if it can."""
     if plan.background:
         return Lack(
             f"background traffic ({plan.background[0].label}) consists of packets, but the flow simulator has no packets"

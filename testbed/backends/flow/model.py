@@ -27,7 +27,7 @@ FACTORS = 1000  # iterations after which computing varies as from the start
 
 @dataclass(frozen=True)
 class Carries:
-    """What a node sends over one connection."""
+    """Data that a node sends over one connection."""
 
     connection: Connection
     payload: float  # bytes

@@ -22,7 +22,7 @@ ALL_LINKS = 1000  # of a larger network those alone are sampled that something c
 
 
 class Recorded:
-    """What has happened so far."""
+    """Events recorded so far."""
 
     def __init__(self, plan: Plan, built: Built) -> None:
         self.plan, self.built = plan, built

@@ -1,4 +1,4 @@
-"""What building a Linux kernel takes, whichever it is: tools, room, a lock, and a configuration that holds."""
+"""Requirements of any Linux kernel build: tools, disk space, a lock, and a configuration that is kept."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ class Kernel:
                 shutil.rmtree(one, ignore_errors=True)
 
     def has_modules(self, name: str) -> bool:
-        """Whether those of that name (a hash of their sources) are there, whole."""
+        """Return True if the modules of that name (a hash of their sources) exist completely."""
         return _modules_are_whole(self.folder / "modules" / name)
 
     def _build_modules(self, folder: Path) -> None:
@@ -219,7 +219,7 @@ def _how_to_build() -> str:
 
 
 def is_built() -> bool:
-    """Whether one is there already. A damaged shipped or chosen one counts; `find` reports the damage."""
+    """Return True if a kernel exists. A damaged shipped or chosen one counts; `find` reports the damage."""
     if shipped() is not None or _chosen() is not None:
         return True
     try:
@@ -252,7 +252,7 @@ def choose(built: Kernel | None) -> None:
 
 
 def is_there() -> bool:
-    """Whether `find` would find one, with the modules of today's sources."""
+    """Return True if `find` would find a kernel with the modules of the current sources."""
     try:
         find().modules()
     except MachineError:
@@ -430,7 +430,7 @@ def _entries() -> list[Path]:
 
 
 def cache_folder() -> Path:
-    """Where kernels are kept, which may not be there yet."""
+    """Folder of kernels, which may not exist yet."""
     return bpf.cache_dir() / "uml"
 
 

@@ -33,7 +33,7 @@ def release() -> Build:
 
 
 def is_release(identity: Build) -> bool:
-    """Whether a kernel is that of the release, regardless of where it was built."""
+    """Return True if a kernel is that of the release, regardless of where it was built."""
     return identity.image_sha256 == release().image_sha256
 
 
@@ -57,7 +57,7 @@ def _copy(file: Path, to: Path) -> None:
 
 
 def platform_tag(programs: Sequence[Path]) -> str:
-    """Of PEP 600: the oldest C library that has every symbol which ``programs`` need. Raises `MachineError`: they need another library."""
+    """Tag of PEP 600: the oldest C library with every symbol that ``programs`` need. Raises `MachineError` if they need another library."""
     needed = {(2, 5)}
     for program in programs:
         with program.open("rb") as file:

@@ -76,7 +76,7 @@ def edit(tree: Path) -> None:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a kernel's source comes from."""
+    """Origin of a kernel's source."""
 
     version: str
     identity: str

@@ -35,7 +35,7 @@ class Emulated(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Option(msgspec.Struct, frozen=True, kw_only=True):
-    """What could be changed, and what that gains; the baseline is the first one, with a gain of 1."""
+    """A possible change and its gain; the baseline is the first one, with a gain of 1."""
 
     system: str  # as typed; of a placement or network what changes: ``packed``, ``100gbit``
     kind: Kind

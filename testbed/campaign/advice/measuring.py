@@ -36,7 +36,7 @@ WORTH_PROCESSES, MOST_PROCESSES = 700_000, 4  # work of all runs, above which se
 
 @dataclass(frozen=True)
 class Setting:
-    """What an option is: a system, a placement of the jobs, and a rate."""
+    """Settings of an option: a system, a placement of the jobs, and a rate."""
 
     system: str
     scheduler: str

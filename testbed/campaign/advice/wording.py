@@ -47,7 +47,7 @@ def title(option: Option) -> str:
 
 
 def shared(base: Result) -> str:
-    """What sharing costs the jobs as they are."""
+    """Sentence on the cost of sharing for the unchanged jobs."""
     alone_s = base.isolated_s or base.ideal_s
     return f"Shared, an iteration takes {base.mean_s / alone_s:.2f}× its time in isolation." if alone_s else ""
 
@@ -56,7 +56,7 @@ def reason(
     kind: Kind, outcome: Outcome, reasons: Sequence[Reason], row: Result, base: Result, asked: Demand, before: Demand,
     *, slots_s: Sequence[float], placed: bool,
 ) -> str:  # fmt: skip
-    """Why an option gains, or why not. ``slots_s``: how often a clock lets each job begin an iteration; ``placed``: servers are named."""
+    """The reason for an option's gain, or for none. ``slots_s``: interval of each job's start slots, in s; ``placed``: servers are named."""
     if outcome == "faster":
         return _gains(kind, row, base, asked, before, placed=placed)
     if outcome == "slower" and any(
@@ -73,7 +73,7 @@ def reason(
 
 
 def sign_unknown(reasons: Sequence[Reason]) -> bool:
-    """Whether windows are at their minimum and nothing else bounds the difference: emulated gains were 0.84 to 1.05 there (docs/how-to/advise.md)."""
+    """Return True if windows are at their minimum and nothing else bounds the difference: emulated gains are 0.84 to 1.05 (docs/how-to/advise.md)."""
     bounded = any(isinstance(one, AtIdeal | NoSharedLink | OneJob | SmallShare) for one in reasons)
     return not bounded and any(isinstance(one, FewFrames) for one in reasons)
 
@@ -139,7 +139,7 @@ def _no_gain(kind: Kind, row: Result, base: Result, asked: Demand, before: Deman
 
 
 def confidence(error: GainError, outside: str | None) -> str:
-    """How far the simulator was off, and for which runs that is known."""
+    """Sentence on the simulator's error, and on the runs for which it is known."""
     mixes = count(error.mixes, "mix", "mixes")
     if outside is None:
         return f"validated: gains of {mixes} were within {error.worst * 100:.1f} % of emulation"
@@ -147,13 +147,13 @@ def confidence(error: GainError, outside: str | None) -> str:
 
 
 def confidence_of(options: Sequence[Option], best: Option) -> str:
-    """How sure the answer is: that of the best option, or of the first one if nothing helps."""
+    """Confidence in the answer: of the best option, or of the first one if nothing helps."""
     chosen = best if best.kind != "baseline" or len(options) == 1 else options[1]
     return chosen.confidence
 
 
 def conclusion(options: Sequence[Option], best: Option) -> str:
-    """What to do, and why; a sentence or two for each option."""
+    """The recommendation and its reason; one or two sentences for each option."""
     told = [f"{name}: {text}" for name, text in others(options, best)]
     return " ".join(" ".join([headline(options, best), *told]).split())
 

@@ -29,7 +29,7 @@ def packed() -> bytes:
 
 
 def is_here(wanted: UserModeLinux) -> bool:
-    """Whether this machine's cache holds that very kernel, with those modules."""
+    """Return True if this machine's cache holds exactly this kernel, with its modules."""
     try:
         found = kernel.find(wanted)
     except MachineError:

@@ -37,7 +37,7 @@ class Carrier:
         theirs.close()
 
     def ask(self, task: Task) -> Outcome:
-        """What came of a task; raises `BrokenProcessPool` if the process is gone."""
+        """Run a task and return its outcome; raises `BrokenProcessPool` if the process is gone."""
         try:
             self._pipe.send(task)
             outcome: Outcome | Exception = self._pipe.recv()

@@ -46,7 +46,7 @@ NAMES = {
 
 @dataclass(frozen=True)
 class Reach:
-    """What one backend with a real clock carries."""
+    """Measured capacity of one backend with a real clock."""
 
     bps: Mapping[int, float]  # of the unshaped path, by MTU
     disturbances: pd.DataFrame  # while it was measured
@@ -56,7 +56,7 @@ class Reach:
 
 @dataclass(frozen=True)
 class Need:
-    """What an experiment asks of the path: the most that crosses the bottlenecks at once."""
+    """An experiment's load on the path: the largest rate that crosses the bottlenecks at once."""
 
     experiment: str
     mtu: int
@@ -110,7 +110,7 @@ def _unheard(_event: Event) -> None:
 
 @dataclass(frozen=True)
 class Decision:
-    """Which backend runs the experiments, and what it follows from."""
+    """The backend of the experiments, and the reason."""
 
     backend: str  # as in --on, or `IN_VM`
     reach: Reach
@@ -142,7 +142,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class UserModeKernels:
-    """Where there is a user-mode kernel, or can be one."""
+    """Machines that have a user-mode kernel, or can have one."""
 
     in_vm: bool = False  # built in the VM that was measured
     here: bool = True  # built on this machine
@@ -167,7 +167,7 @@ def decide(measured: str, reach: Reach, needed: Sequence[Need], kernels: UserMod
 
 
 def user_mode_kernels(measured: str) -> UserModeKernels:
-    """What there is, of this machine and of the VM if that is what was ``measured``."""
+    """User-mode kernels of this machine, and of the VM if the VM was ``measured``."""
     from testbed.backends import ssh  # noqa: PLC0415 (paramiko takes a while)
 
     in_vm = backend_names.is_vm(measured) and ssh.has_user_mode_kernel(measured)

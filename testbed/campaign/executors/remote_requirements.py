@@ -1,4 +1,4 @@
-"""What a driver and a worker on another machine must agree in, and what the worker needs, for both Dask and Slurm."""
+"""Requirements of a worker on another machine: versions equal to the driver's, and programs, for both Dask and Slurm."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class Maker:
 
 
 def versions() -> dict[str, str]:
-    """Of Python and of the packages, here."""
+    """Versions of Python and of the packages on this machine."""
     return {"Python": platform.python_version(), **installed()}
 
 
 def missing() -> str:
-    """What this machine lacks to run user-mode Linux, in a few words; empty if nothing."""
+    """Missing requirements of user-mode Linux on this machine, in a few words; empty if none."""
     try:
         kernel.check_platform()
     except MachineError as error:
@@ -50,7 +50,7 @@ def missing() -> str:
 
 
 def check(maker: Maker) -> None:
-    """Whether this process may execute ``maker``'s runs; raises `MachineError` that names both and this machine."""
+    """Check that this process may execute ``maker``'s runs; raises `MachineError`, which names both and this machine."""
     here = socket.gethostname()
     if (__version__, source_sha256()) != (maker.version, maker.source_sha256):
         raise MachineError(

@@ -1,4 +1,4 @@
-"""Which statements hold of a result: see `testbed.core.runs.findings`."""
+"""Statements that hold for a result: see `testbed.core.runs.findings`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Waits:
 
 
 def compared(row: Result, base: Result, demand: Demand, waits: Waits = Waits()) -> tuple[Finding, ...]:
-    """How a result compares with its baseline, and why it gains nothing if it does not; nothing of an invalid one."""
+    """Compare a result with its baseline, with the reasons if it gains nothing; empty for an invalid result."""
     if row == base or "invalid" in (*row.verdicts, *base.verdicts):
         return ()
     against, found = base.system, list[Finding]()
@@ -64,7 +64,7 @@ def compared(row: Result, base: Result, demand: Demand, waits: Waits = Waits()) 
 
 
 def own(row: Result) -> tuple[Finding, ...]:
-    """What holds of a result by itself."""
+    """Findings about a result by itself."""
     return (*_interleaving(row), *_active(row), *_delivered(row))
 
 
@@ -140,7 +140,7 @@ def _reasons(row: Result, base: Result, demand: Demand, waits: Waits) -> Iterato
 
 
 def divides_windows(row: Result) -> bool:
-    """Whether MLTCP divides windows in it, which takes a queue of some frames."""
+    """Return True if MLTCP divides windows, which needs a queue of several frames."""
     return any(job.learns and job.windowed for job in row.per_job)
 
 
@@ -169,14 +169,14 @@ def _little_to_gain(base: Result, demand: Demand) -> Iterator[Reason]:
 
 
 def at_ideal(base: Result) -> AtIdeal | None:
-    """Whether sharing costs the baseline nothing in its last iterations."""
+    """The finding that sharing costs the baseline nothing in its last iterations; None if it does."""
     if base.ideal_s and base.last10_mean_s <= base.ideal_s * (1 + ALIKE):
         return AtIdeal(base.system, base.last10_mean_s / base.ideal_s)
     return None
 
 
 def small_share(demand: Demand) -> SmallShare | None:
-    """Whether sharing costs nothing even if all phases overlap."""
+    """The finding that sharing costs nothing even if all phases overlap; None if it does."""
     if not demand.phases_s:
         return None
     most = max(

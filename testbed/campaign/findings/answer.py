@@ -48,7 +48,7 @@ def name(system: str) -> str:
 
 
 def sentence(row: Result, base: Result, found: Iterable[Finding]) -> str:
-    """What is ``found`` of a result against its baseline, as one paragraph."""
+    """Write the findings about a result and its baseline as one paragraph."""
     sentences: list[str] = []
     who, other = _told_apart(row, base)
     every = list(found)
@@ -110,7 +110,7 @@ def _too_short(stated: TooShort, who: str, other: str) -> str:
 
 
 def uneven(speedups: dict[int, float]) -> str:
-    """What each job gains."""
+    """Sentence on the gain of each job."""
     if len(speedups) > MOST_NAMED:
         return f"Jobs differ: {min(speedups.values()):.2f}× to {max(speedups.values()):.2f}×."
     return "Jobs differ: " + ", ".join(f"job {job} {gain:.2f}×" for job, gain in speedups.items()) + "."
@@ -176,7 +176,7 @@ def reason(found: Reason) -> str:
 
 
 def overload(found: OfferedLoad) -> str:
-    """How much more jobs need of a link than it has, without a full stop."""
+    """Clause on the load that exceeds a link's capacity, without a full stop."""
     return f"The jobs offer {found.share * 100:.0f} % of {arrow(found.link)} ({rate_text(found.rate_bps)})"
 
 
@@ -198,7 +198,7 @@ def _periods(periods_s: Sequence[float]) -> str:
 
 
 def advice(summary: Summary) -> str | None:
-    """What to do about an invalid result; None if it is none."""
+    """The remedy for an invalid result; None if it is valid."""
     if summary.verdict != "invalid":
         return None
     programs = any(job.ideal_s is None for row in summary.results for job in row.per_job)

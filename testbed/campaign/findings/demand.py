@@ -1,4 +1,4 @@
-"""What the jobs of an experiment ask of its network, by the baseline's first run."""
+"""Demand of an experiment's jobs on its network, by the baseline's first run."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Demand:
 
 
 def compute_demand(experiment: Experiment) -> Demand:
-    """What is known of an experiment's jobs."""
+    """Compute the demand of an experiment's jobs."""
     run = experiment.runs[0]
     crossed = bottleneck.crossings(run)
     return Demand(

@@ -1,4 +1,4 @@
-"""Which experiment folder an experiment has, and which of its runs are there: a result never replaces another one unasked.
+"""Folder of an experiment, and its stored runs: a result replaces another one only on request.
 
 The experiment folder is named as `testbed.planning.names` has it: by the file's name or ``--name``, else by what was asked for; with the backend
 where ``--on`` chose another one than the experiment goes to by itself. Where an experiment folder of that name holds another experiment,
@@ -132,12 +132,12 @@ class Work:
 
     @property
     def kept(self) -> list[Wanted]:
-        """Those that were asked for and are not run."""
+        """Requested runs that are kept instead of run."""
         todo = {run.folder for run in self.todo}
         return [run for run in self.asked if run.folder not in todo]
 
     def describe_kept(self) -> str:
-        """How many runs are kept, in a line."""
+        """Number of kept runs, in a line."""
         count = len(self.kept)
         return f"{count} {'run is' if count == 1 else 'runs are'} there already and kept; --again runs {'it' if count == 1 else 'them'} again."
 
@@ -147,7 +147,7 @@ class Work:
         return sorted(runs, key=lambda run: run.plan.seed)
 
     def is_there(self, run: Wanted) -> bool:
-        """Whether a run whose schedule is known by now is kept. Raises `RequestError` if another run has its folder."""
+        """Return True if a run whose schedule is known by now is kept. Raises `RequestError` if another run has its folder."""
         if self.again == "always":
             return False
         reasons = _differences(run, self.backends_for)
@@ -157,7 +157,7 @@ class Work:
 
 
 def work(planned: Sequence[Planned], out: Path, backends_for: Backends, again: Again) -> Work:
-    """What is to be done for experiments that are `named`; raises `RequestError` if it would replace a run unasked."""
+    """Runs to execute and to keep for `named` experiments; raises `RequestError` if a run would be replaced without a request."""
     beside = [run for one in planned for run in _beside(one, out)]
     if again != "always":
         planned, serving = zip(*[_without_repeating(one, out) for one in planned], strict=True)

@@ -9,7 +9,7 @@ from testbed.core.runs.disturbed import undisturbed
 
 
 def recorded(case: Case) -> Unjudged | None:
-    """Whether disturbances are fully known: a value that a machine does not report does not count as calm."""
+    """The condition that disturbances are fully known: a value that a machine does not report does not count as calm."""
     return by_construction(case) or (not_evaluated(case.refused) if case.refused else None)
 
 

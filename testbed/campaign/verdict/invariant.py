@@ -56,7 +56,7 @@ class Case:
 
     @property
     def refused(self) -> str:
-        """Why disturbances are not known in full; empty if they are."""
+        """The reason why disturbances are not fully known; empty if they are."""
         recorded = self.manifest.disturbances
         if self.disturbances is None or recorded is None:
             return "disturbances were not recorded"
@@ -74,7 +74,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Unjudged:
-    """Why an invariant gives no value for a run."""
+    """The reason why an invariant gives no value for a run."""
 
     status: Status
     reason: str

@@ -166,7 +166,7 @@ def at_worst_off(case: Case) -> float | Noted | Unjudged:
 
 
 def worst_limits(case: Case) -> Limits:
-    """Of I3's worst window. Against a real clock one bad window does not invalidate a run: its median and I4 do."""
+    """Limits of I3's worst window. On a real clock, one bad window does not invalidate a run; the median and I4 do."""
     return above(0.10, 0.30 if case.virtual else None)
 
 

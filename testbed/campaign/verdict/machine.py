@@ -1,4 +1,4 @@
-"""What the machine may spoil: settings, capacity, cores, clocks, its eBPF."""
+"""Invariants of the machine: settings, capacity, cores, clocks, eBPF."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def core_limits(case: Case) -> Limits:
 
 
 def steal_limits(case: Case) -> Limits:
-    """Of I7's stolen time, likewise."""
+    """Limits of I7's stolen time, likewise."""
     return above(0.01, 0.05 if case.refused else None)
 
 

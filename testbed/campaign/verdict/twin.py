@@ -1,4 +1,4 @@
-"""Whether a simulated run is within the simulator's validated range: I23."""
+"""I23: a simulated run is within the simulator's validated range."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many runs of a results folder were repeated on a free executor, and gave the same bytes: ``repeated.json``."""
+"""Counts of a results folder's runs that were repeated on a free executor, and that gave the same bytes: ``repeated.json``."""
 
 from __future__ import annotations
 

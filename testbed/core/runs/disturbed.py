@@ -26,14 +26,14 @@ class Calm:
 
     @classmethod
     def around(cls, disturbances: pd.DataFrame | None) -> Calm:
-        """Of a run; without a record of disturbances nothing disturbed it."""
+        """Calm spans of a run; complete if there is no record of disturbances."""
         if disturbances is None:
             return cls(np.array([]), np.array([]))
         rows = disturbances[disturbances["waited_s"] >= COUNTS_S].sort_values("start_s")
         return cls(rows["start_s"].to_numpy(), np.maximum.accumulate(rows["end_s"].to_numpy()))
 
     def holds(self, begin_s: np.ndarray, end_s: np.ndarray) -> np.ndarray:
-        """Whether each of these spans is within a gap."""
+        """Return, for each span (in s), whether it is within a gap."""
         if not len(self.starts):
             return np.ones(len(begin_s), dtype=bool)
         before = np.searchsorted(self.starts, end_s, side="right")  # so many began before it ended
@@ -76,7 +76,7 @@ class Undisturbed:
 
     @property
     def difference(self) -> float:
-        """By how much disturbed iterations move the mean of all, or of the last ten, whichever is more; NaN: there are no others."""
+        """Relative change of the mean by disturbed iterations, of all or of the last ten, the larger one; NaN: there are no others."""
         off = [
             abs(every / calm - 1)
             for every, calm in (

@@ -128,7 +128,7 @@ Reason = (
 
 
 class Compared(msgspec.Struct, tag_field="finding", tag="compared", frozen=True):
-    """How a system compares with the baseline; what is not faster has at least one reason."""
+    """Comparison of a system with the baseline; a system that is not faster has at least one reason."""
 
     outcome: Outcome
     against: str  # the baseline, as typed
@@ -180,7 +180,7 @@ class Active(msgspec.Struct, tag_field="finding", tag="mltcp active", frozen=Tru
 
 
 class Delivered(msgspec.Struct, tag_field="finding", tag="delivered", frozen=True):
-    """How much of the gradients arrived over a transport that may lose some."""
+    """Fraction of the gradients that arrived over a lossy transport."""
 
     share: float  # of bytes
     important_fraction: float | None  # of packets, as tagged; None: no rule tagged any

@@ -53,12 +53,12 @@ def _holds_back(plan: Plan, link: Link) -> bool:
 
 
 def is_its_own(plan: Plan) -> bool:
-    """Whether a run of one job is that job in isolation: nothing else happens in it."""
+    """Return True if a run of one job is that job in isolation: without link events, and without start slots."""
     return len(plan.jobs) == 1 and not plan.events and plan.jobs[0].grid is None
 
 
 def serves(lone: Plan, plan: Plan, job: JobPlan) -> bool:
-    """Whether the isolated run ``lone`` gives the time in isolation of ``job`` as ``plan`` has it."""
+    """Return True if the isolated run ``lone`` is valid for ``job`` of ``plan``."""
     own = lone.jobs[0]
     if lone.link != plan.link or any(getattr(own, name) != getattr(job, name) for name in KIND):
         return False
@@ -76,7 +76,7 @@ def _plain(job: JobPlan, name: str) -> object:
 
 
 def find(plan: Plan, job: JobPlan, lone: Iterable[Found], plan_of: Callable[[Found], Plan]) -> Found | None:
-    """Of isolated runs the one for ``job``: of its system first, and of its seed, else of the lowest; None if none is suitable."""
+    """Find the isolated run for ``job``: preferably of its system and seed, otherwise of the lowest seed; None if none is suitable."""
 
     def order(run: Found) -> tuple[bool, bool, bool, int]:
         own = plan_of(run)

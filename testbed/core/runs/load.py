@@ -50,7 +50,7 @@ class Run:
 
     @property
     def system(self) -> str:
-        """What was compared, as it was typed."""
+        """The system, as typed."""
         return self.plan.system.label
 
     @property
@@ -58,7 +58,7 @@ class Run:
         return self.plan.system.role
 
     def constants(self, spec: str) -> dict[str, int]:
-        """Of one of its congestion controls, as the kernel held them; empty for what takes none."""
+        """Constants of a congestion control as the kernel held them; empty if it takes none."""
         return next((one.constants for one in self.manifest.congestion_controls if one.spec == spec), {})
 
     @property
@@ -112,12 +112,12 @@ class Run:
 
     @cached_property
     def messages(self) -> pd.DataFrame | None:
-        """How messages ended, as in ``messages.csv``; None: every byte of every one arrived."""
+        """Ends of messages, as in ``messages.csv``; None: all messages arrived completely."""
         return self.table("messages")
 
     @cached_property
     def training(self) -> pd.DataFrame | None:
-        """What jobs have learnt, a row a round, as in ``training.csv``; None: none learns."""
+        """Training progress, one row per round, as in ``training.csv``; None: no job trains."""
         return self.table("training")
 
     @cached_property
@@ -159,12 +159,12 @@ class Experiment:
 
     @property
     def systems(self) -> list[str]:
-        """What was compared, in the order in which it was run."""
+        """The systems, in the order of their runs."""
         return list(dict.fromkeys(run.system for run in self.runs))
 
     @property
     def roles(self) -> dict[str, Role]:
-        """By system."""
+        """Role of each system."""
         return {run.system: run.role for run in self.runs}
 
     def find_isolated_runs(self, run: Run) -> dict[int, Run]:
@@ -188,7 +188,7 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Schedules:
-    """What an experiment of schedules came to: a row of ``table`` for each."""
+    """Results of an experiment of schedules: one row of ``table`` each."""
 
     path: Path
     made: schedules.Made
@@ -196,7 +196,7 @@ class Schedules:
 
 
 def holds_schedules(folder: Path) -> bool:
-    """Whether an experiment folder holds schedules instead of run directories."""
+    """Return True if an experiment folder holds schedules instead of run directories."""
     return (folder / schedules.ABOUT).is_file()
 
 
@@ -329,7 +329,7 @@ def check(run: Run) -> None:
 
 
 def are_whole(folder: Path, manifest: Manifest) -> bool:
-    """Whether the tables there are those that the manifest was written with; raises `LoadError` if they cannot be read."""
+    """Return True if the tables match the digests of the manifest; raises `LoadError` if they cannot be read."""
     paths = [folder / name for name in TABLES]
     found = _digest((path.name, path.stat().st_size, _pieces(path)) for path in paths if _readable(path))
     return found == manifest.digest
@@ -362,7 +362,7 @@ def _readable(path: Path) -> bool:
 
 
 def content(path: Path, most_bytes: int = MOST_JSON_BYTES) -> bytes:
-    """What is in a file of a results folder; raises `LoadError`."""
+    """Read a file of a results folder; raises `LoadError`."""
     with _opened(path, most_bytes) as file:
         try:
             return file.read(most_bytes)

@@ -38,7 +38,7 @@ class Counters(msgspec.Struct, frozen=True):
 
 
 class SendingTime(msgspec.Struct, frozen=True):
-    """How long the flows of a job had something to send, and what else than congestion control held them up."""
+    """Time in which a job's flows had data to send, and the part limited by other causes than congestion control, in s."""
 
     job: int
     busy_s: float
@@ -47,12 +47,12 @@ class SendingTime(msgspec.Struct, frozen=True):
 
     @property
     def limited_share(self) -> float:
-        """Of the time with something to send."""
+        """Fraction of the sending time that was limited."""
         return (self.receive_window_s + self.send_buffer_s) / self.busy_s
 
 
 class Sampling(msgspec.Struct, frozen=True):
-    """What sampling cost, and the load of the machine's cores in each second of the run (0…1)."""
+    """Cost of sampling, and the load of the machine's cores in each second of the run (0…1)."""
 
     samples: int
     cpu_s: float
@@ -79,7 +79,7 @@ class Way(Crossing, frozen=True):
 
 
 class Period(msgspec.Struct, frozen=True):
-    """How a run repeated itself, which ended it: its iterations from ``carried`` on, of each job, are filled in."""
+    """Period that ended a run early: each job's iterations from ``carried`` on are filled in."""
 
     period_s: float  # of every job
     alike: int  # iterations in a row, to the nanosecond, with what TCP kept of each flow at their ends
@@ -121,7 +121,7 @@ class Measured(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Recorded(msgspec.Struct, frozen=True):
-    """How disturbances were recorded: from ``noted_from_s`` on, ``period_s`` apart; ``refused``: what could not be."""
+    """Recording of disturbances: from ``noted_from_s`` on, every ``period_s`` (in s); ``refused``: what was not recorded."""
 
     cores: tuple[int, ...]
     period_s: float
@@ -141,7 +141,7 @@ class Attempt(msgspec.Struct, frozen=True):
 
 
 class Build(msgspec.Struct, frozen=True):
-    """Which user-mode Linux a kernel is."""
+    """Identity of a user-mode Linux kernel."""
 
     version: str
     source: str
@@ -198,7 +198,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class Provenance(msgspec.Struct, frozen=True):
-    """What made a run."""
+    """Program, kernel, and machine that made a run."""
 
     testbed: str
     backend: str
@@ -240,11 +240,11 @@ class Manifest(Told, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def made(self) -> Provenance:
-        """What made it."""
+        """Program, kernel, and machine that made the run."""
         return Provenance(**{name: getattr(self, name) for name in Provenance.__struct_fields__})
 
     @classmethod
     def assemble(cls, told: Told, made: Provenance, digest: str, disturbances: Recorded | None) -> Manifest:
-        """Of a run that has not been judged yet."""
+        """The manifest of a run that has no verdict yet."""
         fields = {**msgspec.structs.asdict(told), **msgspec.structs.asdict(made)}
         return cls(**fields, digest=digest, scheduler=told.plan.scheduler, disturbances=disturbances)

@@ -26,7 +26,7 @@ def content(plan: Plan) -> tuple[str, ...]:
 
 
 def names(plan: Plan, folder: str) -> dict[str, str]:
-    """By path the name that each file of `content` has below ``folder`` on another machine."""
+    """Names of the files of `content` below ``folder`` on another machine, by path."""
     return {path: f"{folder}/{number}/{Path(path).name}" for number, path in enumerate(content(plan))}
 
 

@@ -21,7 +21,7 @@ Clock = Literal["real", "virtual", "model"]  # of the backend of a run
 
 
 class Traits(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What matters elsewhere of how a congestion control works."""
+    """Properties of a congestion control that other modules need."""
 
     needs_marks: bool = False  # it reacts to ECN marks, and is useless without ECN
     frame_by_frame: bool = False  # hosts hand frames to the link one by one, as an adapter does that paces
@@ -50,7 +50,7 @@ class CongestionControl(msgspec.Struct, frozen=True):
 
     @property
     def is_mltcp(self) -> bool:
-        """Whether it learns iterations and favours flows by it: with a slope of 0 its factor F is constant."""
+        """Return True if it learns iterations and favours flows by them; with slope 0, its factor F is constant."""
         return self.traits.learns and self.constants.get("slope") != 0
 
     @property
@@ -60,7 +60,7 @@ class CongestionControl(msgspec.Struct, frozen=True):
 
 
 class System(msgspec.Struct, frozen=True):
-    """What is compared: congestion controls that jobs take turns with, a transport, or a flow scheduler that decides for all jobs."""
+    """A system under comparison: congestion controls assigned to jobs in turn, a transport, or a flow scheduler for all jobs."""
 
     label: str  # of tables and figures: ``label=``, else as typed
     name: str  # as typed, without options
@@ -116,7 +116,7 @@ class RateTrace(msgspec.Struct, frozen=True):
 
 
 class Link(msgspec.Struct, frozen=True):
-    """How a bottleneck is shaped, and the MTU everywhere."""
+    """Shaping of a bottleneck, and the MTU of the network."""
 
     rate_bps: int
     buffer_bytes: int
@@ -133,7 +133,7 @@ class Link(msgspec.Struct, frozen=True):
 
     @property
     def marks(self) -> bool:
-        """Whether it marks packets of flows that can be marked."""
+        """Return True if it marks packets of ECN-capable flows."""
         return self.ecn_threshold is not None or (self.queue is not None and self.queue.marks)
 
 
@@ -145,7 +145,7 @@ class Burst(msgspec.Struct, frozen=True):
 
 
 class Wire(msgspec.Struct, frozen=True):
-    """What a link that is no bottleneck does to packets in one direction."""
+    """Effects of a link without a bottleneck on packets in one direction."""
 
     delay_ns: int
     jitter_ns: int
@@ -155,7 +155,7 @@ class Wire(msgspec.Struct, frozen=True):
 
 
 class Sender(msgspec.Struct, frozen=True):
-    """How a host hands its packets to the network; the same on all. The defaults are a host that nothing holds up."""
+    """A host's path from socket to network, the same on all hosts. The defaults are an unlimited host."""
 
     nic_bps: int | None = None  # of its interface; None: as fast as memory
     queue: Literal["fq", "fifo"] = "fifo"  # before that interface
@@ -176,7 +176,7 @@ class LinkEvent(msgspec.Struct, frozen=True):
 
 
 class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a worker replays: a compute of so long, or a collective of so many bytes."""
+    """A worker's operation: a compute (in ns), or a collective (in bytes)."""
 
     id: str
     kind: str
@@ -257,22 +257,22 @@ class JobPlan(msgspec.Struct, frozen=True):
 
     @property
     def by_tcp(self) -> bool:
-        """Whether the kernel carries its bytes, and counts them."""
+        """Return True if the kernel carries and counts its bytes."""
         return builtin_transport.by_kernel(self.transport)
 
     @property
     def routers_spray(self) -> bool:
-        """Whether routers send its packets over all equal-cost paths in turn, regardless of the connection."""
+        """Return True if routers spray its packets over all equal-cost paths, regardless of the connection."""
         return builtin_transport.routers_spray(self.transport)
 
     @property
     def overlaps(self) -> bool:
-        """Whether an iteration may begin before the last one has ended."""
+        """Return True if an iteration may begin before the last one has ended."""
         return any(name.endswith("@-1") for operation in self.operations for name in operation.after)
 
     @property
     def compute_ns(self) -> int:
-        """Of an iteration, one operation after the other."""
+        """Sum of the compute durations of one iteration, in ns."""
         if not self.groups:
             return sum(operation.duration_ns or 0 for operation in self.operations)
         own = dict.fromkeys(range(len(self.hosts)), 0)  # of the rank that computes for longest
@@ -288,7 +288,7 @@ class JobPlan(msgspec.Struct, frozen=True):
 
     @property
     def exchanges(self) -> list[Operation]:
-        """Of its collectives those that cross the network, each once: one among ranks of several roles is an operation of each."""
+        """Collectives that cross the network, each once, although a collective among several roles is an operation of each role."""
         if not self.groups:
             return self.collectives
         return list({op.exchange: op for op in self.collectives if op.inside_ns is None}.values())
@@ -380,26 +380,26 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def traced(self) -> bool:
-        """Whether the rate of a link follows a trace."""
+        """Return True if the rate of a link follows a trace."""
         return any(link.trace for link in self.bottlenecks.values())
 
     @property
     def ccs(self) -> list[CongestionControl]:
-        """Those of its jobs, each once."""
+        """Congestion controls of the jobs, each once."""
         return list({job.cc.spec: job.cc for job in self.jobs}.values())
 
     @property
     def iterations(self) -> int:
-        """Of the job that has most."""
+        """Largest number of iterations of a job."""
         return max(job.iterations for job in self.jobs)
 
     @property
     def transports(self) -> list[str]:
-        """Those of its jobs that are not plain TCP, as typed, each once."""
+        """Transports of the jobs other than plain TCP, as typed, each once."""
         return list(dict.fromkeys(job.transport for job in self.jobs if not builtin_transport.plain(job.transport)))
 
     def host_queue_bytes(self, host: str) -> int | None:
-        """What waits at most before a host's own interface; None: nothing does."""
+        """Limit of a host's NIC queue, in bytes; None: there is no queue."""
         own = [link.buffer_bytes for name, link in self.bottlenecks.items() if name.startswith(f"{host}-")]
         if any(name.startswith(f"{host}-") for name in self.nics) and self.sender.queue == "fifo":
             own.append(self.sender.queue_bytes)
@@ -413,12 +413,12 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def lives(self) -> bool:
-        """Whether its jobs hold GPUs, end after their iterations, and make room for others."""
+        """Return True if jobs hold GPUs, end after their iterations, and free the GPUs for others."""
         return any(job.life is not None for job in self.jobs)
 
     @property
     def expected_s(self) -> float:
-        """How long it takes if nothing gets in the way; a real program's iteration is taken for a second."""
+        """Duration without contention, in s; an iteration of a real program counts as 1 s."""
         return max(
             job.iterations * (1.0 if job.ideal_s is None else job.ideal_s) + job.offset_ns / 1e9 for job in self.jobs
         )

@@ -23,7 +23,7 @@ Jobs = Literal["published", "few"]
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much communication jobs have, how much of it can hurt, and what else the report leaves open, where it is not as usual."""
+    """Communication of jobs, its largest effect, and the other values that the report leaves open, where they differ from the defaults."""
 
     name: str
     ratio: float = 0.0  # what a large ring exchanges alone ÷ what it computes
@@ -55,7 +55,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Made(msgspec.Struct, frozen=True, kw_only=True):
-    """What made a table of schedules."""
+    """Program and settings that made a table of schedules."""
 
     version: int
     experiment: str

@@ -1,4 +1,4 @@
-"""What is wrong in a table of a run directory: its first fault, with line and column."""
+"""The first fault in a table of a run directory, with line and column."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHOWN = 40  # characters of what stands there
 
 @dataclass(frozen=True)
 class Columns:
-    """What a table must have (`needed`), and how what it may have looks."""
+    """Columns that a table must have (`needed`), and the format of those that it may have."""
 
     needed: tuple[str, ...]
     numbers: tuple[str, ...]
@@ -26,7 +26,7 @@ class Columns:
     key: tuple[str, ...] = ()  # what no two rows have in common
 
     def say(self, name: str) -> bool:
-        """Whether they define the format of a column's cells."""
+        """Return True if they define the format of a column's cells."""
         return name in self.numbers or name in self.words
 
 
