@@ -29,7 +29,7 @@ def end_with(number: int) -> None:
 
 
 def end_with_sudo() -> None:
-    """Should `sudo` itself be killed (it cannot pass that on), end as if it had been us."""
+    """End this process when its parent sudo is killed; sudo cannot forward SIGKILL."""
     if "SUDO_UID" in os.environ:
         end_with(signal.SIGTERM)
 

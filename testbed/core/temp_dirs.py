@@ -18,9 +18,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-NEW_S = 1.0  # so long, a folder that is not locked may still become so
-# End of file on stdin: the owner is done, or gone. What it had started may be about to end, too, and still write.
-# A byte before it: what is there stays.
+NEW_S = 1.0  # s after its creation in which a folder may still become locked
+# End of file on stdin: the owner has ended. Its child processes may still write for a moment, so removal is repeated.
+# A byte before the end of file: the folder stays.
 REMOVER = """
 import os, shutil, sys, time
 if sys.stdin.read():

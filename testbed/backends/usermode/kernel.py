@@ -64,9 +64,9 @@ TOOLS = {
     "gcc": "gcc", "make": "make", "flex": "flex", "bison": "bison", "bc": "bc", "tar": "tar", "xz": "xz-utils",
     "perl": "perl", "strip": "binutils", "/usr/include/stdio.h": "libc6-dev",
 }  # fmt: skip
-# What went by another name before: it is enough if one of the two is there.
+# Options with two names, by kernel version: one of the two is enough.
 RENAMED = {"CONFIG_PROC_SYSCTL=y": "CONFIG_SYSCTL=y"}  # Linux 7.3
-# What building a module needs of a source tree.
+# Parts of a source tree that building a module needs.
 KEPT = ("arch", "include", "scripts", "Makefile", "Kbuild", "Kconfig")
 
 

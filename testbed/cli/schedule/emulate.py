@@ -24,7 +24,7 @@ from testbed.planning import plan
 from testbed.planning.plan import Planned
 from testbed.planning.schedules import Carried
 
-# Links as in `sjf-model`: large frames, a buffer of a millisecond, and a least timeout that does not decide what contention costs.
+# Links as in `sjf-model`: large frames, a buffer of a millisecond, and a minimum RTO that does not dominate the cost of contention.
 USUAL: dict[str, Any] = {"mtu": 9000, "buffer": "1ms", "rto_min": "5ms"}
 
 

@@ -44,10 +44,10 @@ def _stands_apart(control: CongestionControl) -> bool:
 
 
 def _holds_back(plan: Plan, link: Link) -> bool:
-    """Whether a link drops packets, or marks so early that a lone flow may not fill it."""
+    """Return True if a link drops packets, or marks so early that a single flow may not fill it."""
     if link.ecn_threshold is None or link.selective:
         return True
-    # What is in flight without a queue: the idle round trip, and a frame in each hop's hands.
+    # Bytes in flight without queueing: one idle round trip plus one frame per hop.
     in_flight_bytes = link.rate_bps / 8 * plan.base_rtt_s + (plan.in_a_row + 1) * link.mtu
     return link.ecn_threshold.min_bytes < in_flight_bytes
 
