@@ -17,7 +17,7 @@ from testbed.backends.progress import Patience
 from testbed.core.runs.events import Event, Left, Output, Prompt
 from testbed.core.runs.manifest import Remote, UserModeLinux
 from testbed.core.runs.plan import Clock, Plan
-from testbed.core.runs.shell import Answer, ShellRequest
+from testbed.core.runs.shell import Answer, ShellRequest, as_names
 from testbed.spec.limits import Limits
 
 FOLDER = "answers"  # of a user-mode Linux
@@ -59,10 +59,11 @@ class Visit:
 
 
 def write_answer(folder: Path, number: int, answer: bytes) -> None:
-    """For a user-mode Linux: a file that is there at once, complete."""
-    aside = folder / FOLDER / "next"
-    aside.write_bytes(answer)
-    aside.rename(folder / FOLDER / str(number))
+    """For a user-mode Linux: files whose names are the answer, instead of those of the answer before."""
+    for old in (folder / FOLDER).iterdir():
+        old.unlink()
+    for name in as_names(number, answer):
+        (folder / FOLDER / name).touch()
 
 
 def while_stopped(pid: int, answer: Callable[[Prompt | Output], Answer]) -> Callable[[Prompt | Output], Answer]:

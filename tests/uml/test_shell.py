@@ -7,12 +7,13 @@ import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from testbed.backends import uml
+from testbed.backends import uml, visit
 from testbed.backends.progress import patience
 from testbed.backends.visit import LeftError, Visit
 from testbed.core.errors import EXIT_INTERRUPTED, EXIT_OK
@@ -23,6 +24,7 @@ from tests.support import processes
 from tests.support.runs import ROOT, one_plan, run_plan
 from tests.support.terminals import PROMPT, alike, recorded, session
 
+Answering = Callable[[Prompt | Output], Answer]
 SMALL: dict[str, Any] = {"jobs": 2, "iterations": 2, "compute": "50ms", "bytes": "3MB", "rate": "300mbit", "cc": ["reno"]}  # fmt: skip
 FLAGS = [
     "--on",
@@ -51,8 +53,8 @@ def visited(*lines: str, **request: Any) -> tuple[dict[str, bytes], str]:
         return Answer(next(typed, None)) if isinstance(event, Prompt) else Answer()
 
     plan = one_plan(**SMALL)
-    visit = Visit(ShellRequest(str(ROOT), **request), answer)
-    files = rundir.unpack(uml.find().run(plan, lambda event: None, patience(plan), visit))
+    shell = Visit(ShellRequest(str(ROOT), **request), answer)
+    files = rundir.unpack(uml.find().run(plan, lambda event: None, patience(plan), shell))
     return {name: content for name, content in files.items() if name.endswith(".csv")}, "".join(printed)
 
 
@@ -69,6 +71,20 @@ def test_a_run_from_the_shell_has_the_same_bytes() -> None:
     assert tables == reference
     assert "l1 l1-eth0:s1-eth1" in printed and "l1 l2 r1 r2 s1 s2" in printed
     assert visited(at_start=False, pause_ns=10**8)[0] == reference  # the end of what is typed: it goes on
+
+
+def test_waiting_for_an_answer_takes_no_virtual_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the kernel is not stopped at once: on a busy machine it asks for a while before."""
+
+    def late(_pid: int, answer: Answering) -> Answering:
+        def slow(event: Prompt | Output) -> Answer:
+            time.sleep(1)
+            return answer(event)
+
+        return slow
+
+    monkeypatch.setattr(visit, "while_stopped", late)
+    assert visited("run", at_start=False, pause_ns=10**8)[0] == undisturbed()
 
 
 def test_what_takes_time_comes_before_the_run() -> None:
