@@ -108,7 +108,7 @@ def test_a_process_that_spins_meets_the_wall_limit(tmp_path: Path) -> None:
 
 
 def test_a_process_that_spins_is_ended(tmp_path: Path) -> None:
-    with pytest.raises(TestbedError, match=r"virtual time .*8 s of wall time.*network") as raised:
+    with pytest.raises(TestbedError, match=r"virtual clock .*8 s of wall time.*network") as raised:
         uml.find().run(own_plan(tmp_path, SPIN), lambda event: None, Patience(set_up_s=8))
     assert "memory" not in str(raised.value)
 
