@@ -57,6 +57,7 @@ def test_constants_from_runs(
     assert found["error"]["value"] < 0.3 and found["xi2_s"]["value"] < 1e-3
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_sets_clocks_hears_first_what_jobs_take_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -148,6 +148,7 @@ def test_a_campaign_is_the_same_by_every_executor(tmp_path: Path, seeds: int) ->
     assert summaries[0] == summaries[1] == summaries[2]
 
 
+@pytest.mark.slow
 def test_a_cluster_loses_workers_and_the_driver_and_nothing_else(tmp_path: Path) -> None:
     """A worker killed, the driver killed and started again, then the scheduler: every run is there, whole, once."""
     with cluster() as there:
@@ -230,6 +231,7 @@ def test_sixty_runs_survive_ten_killed_workers_a_scheduler_and_the_driver(tmp_pa
     assert tables(tmp_path / "results") == tables(tmp_path / "undisturbed")
 
 
+@pytest.mark.slow
 def test_a_cluster_may_speak_tls_as_dask_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = Security.temporary()  # type: ignore[no-untyped-call]
     for name in (
@@ -272,6 +274,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_an_adaptive_cluster_gets_workers_for_a_campaign_and_loses_them(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -325,6 +328,7 @@ def test_a_campaign_is_private_and_leaves_nothing_when_it_is_killed(tmp_path: Pa
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", ["local", "dask", "slurm:local"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_to_the_group_ends_a_campaign_without_a_traceback(
@@ -345,6 +349,7 @@ def test_a_signal_to_the_group_ends_a_campaign_without_a_traceback(
     assert not list((tmp_path / "results").rglob(".slurm"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ours", [True, False], ids=["ours", "theirs"])
 def test_ctrl_c_leaves_nothing_running_on_any_worker(tmp_path: Path, ours: bool) -> None:
     """Neither a run nor what it is made of; a cluster that was there before goes on, ready for the next campaign."""
@@ -422,6 +427,7 @@ head -c 64k /dev/zero > /tmp/full
 exec "$@\""""
 
 
+@pytest.mark.slow
 def test_a_worker_without_memory_loses_nothing(tmp_path: Path) -> None:
     """The run fails, saying so; a worker that has some carries it out."""
     little = ["prlimit", "--fsize=100000000", "--"]
@@ -436,6 +442,7 @@ def test_a_worker_without_memory_loses_nothing(tmp_path: Path) -> None:
         assert again.returncode == 0, again.stderr
 
 
+@pytest.mark.slow
 def test_a_worker_whose_disk_is_full_loses_nothing(tmp_path: Path) -> None:
     """The run fails with that reason; there is no half of it, and a worker with room carries it out."""
     full = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", FULL, "sh"]

@@ -165,6 +165,7 @@ def networks() -> dict[str, str]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "kills"), cases())
 def test_ended_at_random_moments_it_leaves_nothing(tmp_path: Path, name: str, kills: int) -> None:
     if name == "record" and find_spec("torch") is None:

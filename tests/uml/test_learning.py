@@ -35,6 +35,7 @@ def test_it_learns_the_same_by_whatever_delivers_everything(whole: list[float]) 
     assert looks(run_plan(uml.find(), system=["ltp:fraction=1"], **ASKED)) == whole
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(HANG_S)
 def test_a_ring_learns_and_what_is_lost_drives_replicas_apart() -> None:
     """Alike by whatever delivers everything; with holes they are apart, and together again after every fourth round; the same every time."""
@@ -51,6 +52,7 @@ def test_a_ring_learns_and_what_is_lost_drives_replicas_apart() -> None:
     assert list(apart.index[apart == 0]) == [3, 7, 11]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(HANG_S)
 @pytest.mark.parametrize(
     ("system", "train"), [("ltp", "torch_cnn"), ("mlt:parameters=whole,tolerance=0.3", "torch_cnn:fill=feedback")]
@@ -91,6 +93,7 @@ def test_a_run_says_which_share_of_its_packets_its_tags_call_important(rule: str
     assert tagged > 0 and least <= important / tagged <= most
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(HANG_S)
 def test_lost_parameters_leave_workers_apart_until_a_round_is_whole() -> None:
     """What the server says of its workers, and what they say of their messages."""

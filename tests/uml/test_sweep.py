@@ -46,6 +46,7 @@ def tables(folder: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.slow
 def test_killed_twice_it_ends_as_if_nothing_had_happened(tmp_path: Path) -> None:
     file = tmp_path / "many.toml"
     file.write_text(MANY)
@@ -87,6 +88,7 @@ def test_one_that_fails_does_not_stop_the_others(tmp_path: Path, capsys: pytest.
     assert shown.err.count("failed: ") == 1 and f"failed: {out / 'bad/reno/1'}" in shown.err
 
 
+@pytest.mark.slow
 def test_a_scheduler_waits_for_its_jobs_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The same runs as `run.py` makes one after the other; the second time there is nothing to do."""
     (tmp_path / "waits.toml").write_text(SMALL + 'cc = ["cassini", "reno"]\n')

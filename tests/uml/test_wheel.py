@@ -8,6 +8,8 @@ import shutil
 import zipfile
 from pathlib import Path
 
+import pytest
+
 from testbed.backends import uml
 from testbed.core.errors import EXIT_MACHINE
 from tests.support.wheel import environment, mltcp, wheel
@@ -60,6 +62,7 @@ def test_a_damaged_one_is_refused(environment: Path, tmp_path: Path) -> None:
     assert "the shipped kernel is refused" in words and "SHA-256" in words and "--force-reinstall" in words
 
 
+@pytest.mark.slow
 def test_a_cache_that_cannot_be_written_is_not_needed(environment: Path, tmp_path: Path) -> None:
     done = mltcp(environment, tmp_path, *RUN, "--system", "mltcp_reno", "--system", "ltp", XDG_CACHE_HOME="/proc/none")
     assert done.returncode == 0, done.stderr
