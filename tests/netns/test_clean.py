@@ -265,6 +265,7 @@ def test_typed_literally(tmp_path: Path, before: Before) -> None:
     nothing_left(before, tmp_path)
 
 
+@pytest.mark.slow
 def test_doctor_tries_everything(tmp_path: Path, before: Before) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "testbed", "doctor", "--json"], cwd=ROOT, capture_output=True, text=True, check=False

@@ -140,6 +140,7 @@ def test_the_core_of_a_transport_goes_along(tmp_path: Path, monkeypatch: pytest.
         assert there.is_clean()
 
 
+@pytest.mark.slow
 def test_its_progress_is_seen_while_it_runs(there: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """An iteration is told of as it ends, and not with the results: the workers of a long run are still at it."""
 
@@ -171,6 +172,7 @@ def test_somebody_who_may_use_sudo_is_as_good(there: Machine, tmp_path: Path) ->
     assert there.is_clean()
 
 
+@pytest.mark.slow
 def test_what_is_from_outside_the_checkout_goes_along(there: Machine, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "kernel", tmp_path / "kernel")
     mine = tmp_path / "kernel/bpf/mine.bpf.c"
@@ -276,6 +278,7 @@ def await_ours_gone(there: Machine) -> None:
     processes.until(lambda: not ours(), ours)
 
 
+@pytest.mark.slow
 def test_a_caller_that_falls_silent_counts_as_gone(there: Machine, tmp_path: Path) -> None:
     process = there.start(*RUN, "--on", there.on, *LONG, cwd=tmp_path)
     await_process(there, process, "testbed.replay.worker")
@@ -382,6 +385,7 @@ def quick() -> Plan:
     return one_plan(cc=["mltcp_reno"], compute="100ms", bytes="1MB", iterations=3)
 
 
+@pytest.mark.slow
 def test_a_full_disk_there_does_not_matter(tmp_path: Path) -> None:
     with machine(tmp_path / "machine", size="4k") as there:
         root = Path(f"/proc/{there.init}/root")
@@ -412,6 +416,7 @@ def test_a_kernel_that_cannot_is_told_with_what_would_help(tmp_path: Path) -> No
         assert "modprobe tcp_mltcp_reno" in words
 
 
+@pytest.mark.slow
 def test_what_a_run_there_dies_of_is_told(there: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     killed: list[int] = []
 
@@ -448,6 +453,7 @@ END
 """
 
 
+@pytest.mark.slow
 def test_vagrant_is_what_its_ssh_config_says(there: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     vagrant = tmp_path / "bin/vagrant"
     vagrant.parent.mkdir()
@@ -466,6 +472,7 @@ def test_vagrant_is_what_its_ssh_config_says(there: Machine, tmp_path: Path, mon
     assert "`vagrant up`" in words and "VM must be created" in words
 
 
+@pytest.mark.slow
 def test_several_machines_share_a_sweep_and_one_may_be_lost(there: Machine, tmp_path: Path) -> None:
     file = tmp_path / "shared.toml"
     file.write_text(
