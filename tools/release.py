@@ -29,6 +29,7 @@ PLACES = {
     "CITATION.cff": r'^(version: "?)[^"\n]+("?)$',
     "codemeta.json": r'^(  "version": ")[^"]+(")',
     ".zenodo.json": r'^(  "version": ")[^"]+(")',
+    "docs/report/ro-crate-metadata.json": r'^(.*"softwareVersion": ")[^"]+(")',
     "kernel/dkms.conf": r'^(PACKAGE_VERSION=")[^"]+(")',
     "docs/how-to/deploy-mltcp-on-a-host.md": r'^(sudo dkms .* mltcp/)[^"\n]+()$',
 }
