@@ -377,7 +377,7 @@ def test_one_of_your_own() -> None:
     assert one["kind"] == other["kind"] == "eBPF" and one["registered_as"] != other["registered_as"]
     with pytest.raises(TestbedError, match="no parameter 'stride'"):
         runs.run_plan(Host(), cc=[f"{MINE}:stride=4"], **{**fields, "jobs": 1})
-    with pytest.raises(MachineError, match="use --on uml"):
+    with pytest.raises(MachineError, match="Use --on uml"):
         runs.run_plan(Host(), cc=[str(MINE.with_name("tcp_mine.c"))], **{**fields, "jobs": 1})
 
 
