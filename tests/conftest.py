@@ -52,7 +52,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     asked = config.getoption("markexpr")
     left_out = {
         *(() if "long" in asked else ("long",)),
-        *(() if "slow" in asked or config.getoption("slow") else ("slow",)),
+        *(() if "slow" in asked or "long" in asked or config.getoption("slow") else ("slow",)),  # a proof may be both
     }
     if left_out:
         later = [item for item in items if any(item.get_closest_marker(mark) for mark in left_out)]
