@@ -28,7 +28,7 @@ class LeftError(Exception):
 
     def __init__(self, *, paused: bool) -> None:
         super().__init__(
-            "The shell was left, which ended its run: it has no verdict and left nothing. Runs that were complete are kept."
+            "The shell was left, so its run ended without a verdict or files. Finished runs are kept."
             if paused
             else "the shell was left"
         )

@@ -82,12 +82,12 @@ def carried(run: Run, link: str, window_s: float) -> pd.DataFrame:
     edges = np.append(acked.index - window_s / 2, acked.index[-1:] + window_s / 2)
     sums = np.diff(np.interp(edges, rows["t_s"], rows["bytes"])) * 8 / window_s
     if run.plan.background:
-        return _beside_background(acked / payload_share(run.plan.link.mtu), sums)
+        return _with_background(acked / payload_share(run.plan.link.mtu), sums)
     shares = acked.div(acked.sum(axis="columns").replace(0, np.nan), axis="index").ffill().bfill()
     return shares.mul(sums, axis="index")
 
 
-def _beside_background(acked: pd.DataFrame, sums: np.ndarray) -> pd.DataFrame:
+def _with_background(acked: pd.DataFrame, sums: np.ndarray) -> pd.DataFrame:
     """The rates of the jobs as acknowledged, headers included, and the rest of ``sums`` as `BACKGROUND`.
 
     Acknowledgements for more than the link carried in a window are for bytes of earlier windows.

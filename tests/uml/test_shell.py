@@ -197,7 +197,7 @@ def test_leaving_a_started_run_interrupts_it(tmp_path: Path, command: list[str],
         text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.returncode == EXIT_INTERRUPTED, done.stderr
-    assert "it has no verdict and left nothing" in " ".join(done.stderr.split()) and "Verdict:" not in done.stdout
+    assert "its run ended without a verdict or files" in " ".join(done.stderr.split()) and "Verdict:" not in done.stdout
     assert not list(tmp_path.rglob("manifest.json"))
 
 

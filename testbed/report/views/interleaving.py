@@ -209,8 +209,8 @@ def _too_coarse(runs: Sequence[Run]) -> str:
     if window_s <= COARSE * shortest_s:
         return ""
     return (
-        f"Bins of {decimal(window_s * 1e3, 3)} ms are long next to iterations of {decimal(shortest_s * 1e3, 3)} ms: "
-        "these rates do not show which job sends when."
+        f"Bins of {decimal(window_s * 1e3, 3)} ms are too long for iterations of {decimal(shortest_s * 1e3, 3)} ms: "
+        "the rates do not show which job sends when."
     )
 
 

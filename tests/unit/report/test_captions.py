@@ -46,7 +46,7 @@ def test_what_a_figure_shows_of_a_link_differs_between_a_model_and_a_network(exp
     assert len(told) == 2
 
 
-@pytest.mark.parametrize(("sample_ms", "said"), [(10, ""), (40, "Bins of 80 ms are long next to iterations of 200 ms")])
+@pytest.mark.parametrize(("sample_ms", "said"), [(10, ""), (40, "Bins of 80 ms are too long for iterations of 200 ms")])
 def test_bins_too_long_to_tell_jobs_apart_are_said(experiment: Experiment, sample_ms: int, said: str) -> None:
     """A quarter of the shortest iteration is the limit; a bin is two samples long."""
     (run,) = experiment.runs_of("reno")
