@@ -18,4 +18,5 @@ for _ in range(8):
     model(torch.randn(32, 256)).sum().backward()
     optimizer.step()
     optimizer.zero_grad()
+dist.barrier()  # a rank that leaves before its peer has finished aborts it, under gloo
 dist.destroy_process_group()
