@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from math import nan
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
+from matplotlib.lines import Line2D
 
 from testbed.core.runs import measured
 from testbed.core.runs.load import LoadError, Run
 from testbed.models import fair_share
 from testbed.models.statistics import log_interval
-from testbed.report import drawing, style
+from testbed.report import drawing, redrawing, style
 from testbed.report import observations as observed
+from testbed.report.figures import Tables
 from testbed.report.study import Study
 
 ID = "tail"
@@ -26,40 +29,67 @@ TEXT = (
     "Computing has no noise; with 2 % the gains are 2.5 and 2.2 (one seed). Steady state: last half of the iterations. Dotted: fair sharing without packets."
 )
 CLAIMED = 4.0
+LONG_JOBS = dict(zip((8, 12, 20, 32), style.JOBS, strict=False))  # colours
+DASHES: dict[str, Any] = {"recommended": "-", "paper": "--", "placebo": ":"}
 POINT = ["long_jobs", "duty", "frames", "noise"]
 
 
 def draw(study: Study, out: Path) -> list[Path]:
     """Write ``tail.{png,pdf,csv}``, a row a run, and ``tail-p99.csv``, a row a gain, pooled over jobs and seeds."""
     pooled = _pooled(study)
-    table = pd.DataFrame([row for row, _ in pooled])
-    gains = _gains(pooled)
-    bases = list(dict.fromkeys(table["base"]))
-    several = gains.groupby(POINT, dropna=False).ngroups > 1
-    figure, axes = style.new_figure(
-        3 if several else 1, len(bases), figsize=(4.4 * max(2, len(bases)), 3.5 * (3 if several else 1))
+    tables = {ID: pd.DataFrame([row for row, _ in pooled]), f"{ID}-p99": _gains(pooled)}
+    most = _most(tables[ID])
+    shown = next(run for run, (row, _) in zip(study.runs, pooled, strict=True) if _point(row) == most)
+    note = (
+        f"{most[0]:.0f} jobs of {max(measured.ideals_s(shown)):.2g} s next to one of {1e3 * min(measured.ideals_s(shown)):.0f} ms; {drawing.setting(shown)}; "
+        f"{drawing.count(int(_at(tables[ID], most)['seed'].nunique()), 'seed')} (dots). Map: one seed, no intervals; the seeds' point lies on it at {most[2]:g} frames."
     )
-    most: Any = table.groupby(POINT, dropna=False)["seed"].nunique().idxmax()
-    for column, base in enumerate(bases):
-        of_base = table[table["base"] == base]
-        _arms(axes[0, column], _at(of_base, most), base)
-        if several:
-            here = gains[(gains["base"] == base) & (gains["noise"] == 0)]
-            _over(axes[1, column], here[here["duty"] == 0.5], "long_jobs", "frames", "{:g} frames a flow")
-            many, frames = most[0], here["frames"].max()
-            mine = gains[(gains["base"] == base) & (gains["long_jobs"] == many) & (gains["frames"] == frames)]
-            _over(axes[2, column], mine, "duty", "noise", "noise {:g} %")
-            axes[1, column].set_xlabel("long jobs (short one: half of the link)")
-            axes[2, column].set_xlabel(f"share of the link of the short job ({many} long ones)")
-    drawing.caption(
-        figure,
-        f"{int(most[0])} jobs of {max(measured.ideals_s(study.runs[0])):.2g} s next to one of {1e3 * min(measured.ideals_s(study.runs[0])):.0f} ms; {drawing.setting(study.runs[0])}; "
-        f"{drawing.count(int(_at(table, most)['seed'].nunique()), 'seed')} (dots){', one in the map below' if several else ''}.",
-    )
-    return [*drawing.save(figure, table, out, ID), *drawing.write_tables({f"{ID}-p99": gains}, out)]
+    return redrawing.publish(plot, tables, note if _has_map(tables) else note.partition(" Map:")[0], out)
 
 
-def _at(table: pd.DataFrame, point: Any) -> pd.DataFrame:
+def plot(tables: Tables) -> Any:
+    """The 99th percentile at the point with most runs, a dot a seed; next to it the map: a row a noise, a column a share of the short job."""
+    table, gains = tables[ID], tables[f"{ID}-p99"]
+    most, base = _most(table), str(table["base"].iloc[0])
+    noises, duties = (sorted(gains[one].dropna().unique()) if _has_map(tables) else [] for one in ("noise", "duty"))
+    rows, columns = max(1, len(noises)), 1 + len(duties)
+    figure, axes = style.new_figure(rows, columns, figsize=(3.4 * columns, 3.4 * rows) if duties else (8.8, 3.5))
+    _arms(axes[0, 0], _at(table, most), base)
+    for axis in axes[1:, 0]:
+        axis.set_axis_off()
+    highest = 1.08 * max(CLAIMED, gains["value"].max())
+    for line, noise in zip(axes[:, 1:], noises, strict=False):
+        for axis, duty in zip(line, duties, strict=True):
+            _map(axis, gains[(gains["noise"] == noise) & (gains["duty"] == duty)])
+            axis.set(title=f"short job {duty:.0%}, noise {noise:.0%}", ylim=(0.5, highest))
+        line[0].set_ylabel("99th percentile, × shorter")
+    for axis in axes[-1, 1:]:
+        axis.set_xlabel("marking threshold (frames a flow)")
+    if duties:
+        legend = axes[1, 0] if rows > 1 else axes[0, 1]
+        named = [
+            Line2D([], [], color=colour, label=f"{long_jobs} long jobs") for long_jobs, colour in LONG_JOBS.items()
+        ]
+        dashes = [Line2D([], [], color="black", linestyle=dash, label=arm) for arm, dash in DASHES.items()]
+        legend.legend(handles=[*named, *dashes], loc="center" if rows > 1 else "best", fontsize=8)
+    return figure
+
+
+def _has_map(tables: Tables) -> bool:
+    """Whether there is more than the one point."""
+    return len(tables[f"{ID}-p99"][POINT].drop_duplicates()) > 1
+
+
+def _most(table: pd.DataFrame) -> tuple[float, ...]:
+    """The point with most runs."""
+    return tuple(map(float, cast(Any, table.groupby(POINT, dropna=False).size().idxmax())))
+
+
+def _point(row: Mapping[str, Any]) -> tuple[float, ...]:
+    return tuple(float(row[name]) for name in POINT)
+
+
+def _at(table: pd.DataFrame, point: tuple[float, ...]) -> pd.DataFrame:
     return table[(table[POINT] == list(point)).all(axis="columns")]
 
 
@@ -77,20 +107,21 @@ def _arms(axis: Any, rows: pd.DataFrame, base: str) -> None:
     axis.set(ylabel="99th percentile ÷ ideal", title=base)
 
 
-def _over(axis: Any, gains: pd.DataFrame, x: str, line: str, label: str) -> None:
-    """Gains over ``x``: a colour an arm, a line style a value of ``line``."""
-    for key, rows in gains.groupby(["arm", line]):
-        arm, value = str(key[0]), float(str(key[1]))
-        order = sorted(gains[line].unique(), reverse=True)
-        shown = rows.sort_values(x)
-        dashes = ("-", "--", ":")[order.index(value) % 3]
-        named = f"{arm}, {label.format(100 * value if line == 'noise' else value)}"
-        axis.plot(shown[x], shown["value"], dashes, marker="o", markersize=4, color=drawing.ARMS[arm], label=named)
+def _map(axis: Any, gains: pd.DataFrame) -> None:
+    """Gains over the marking threshold: a colour a number of long jobs, a line style an arm."""
+    for key, rows in gains.groupby(["long_jobs", "arm"]):
+        long_jobs, arm = int(str(key[0])), str(key[1])
+        shown = rows.sort_values("frames")
+        axis.plot(
+            shown["frames"],
+            shown["value"],
+            DASHES[arm],
+            marker="o",
+            markersize=4,
+            color=LONG_JOBS.get(long_jobs, "black"),
+        )
     axis.axhline(1, color=style.REFERENCE, linewidth=0.8)
     axis.axhline(CLAIMED, color=style.REFERENCE, linewidth=1, linestyle="-.")
-    axis.set_ylabel("99th percentile, × shorter")
-    if len(gains):
-        axis.legend(fontsize=6)
 
 
 def _pooled(study: Study) -> list[tuple[dict[str, Any], np.ndarray]]:

@@ -16,7 +16,7 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -124,6 +124,9 @@ def run(parsed: argparse.Namespace) -> int:
     out = Path(parsed.out)
     choices, machines = sweep_request.resolve_backends(files, given, out, _left_out) if files else ([], {})
     with locks.held(out) as held:
+        if not parsed.quiet:
+            for line in _left_out_by_quick(files, given):
+                _left_out(line)
         planned = [
             each
             for file, chosen in choices
@@ -189,7 +192,28 @@ def _describe(studies: list[Asked], files: list[str], given: dict[str, Any], par
         lines.append(
             f"Total: {text.count(runs, 'run')} of {text.count(len(found), 'experiment')}, about {duration(total_s)}"
         )
+    lines += _left_out_by_quick(files, given)
     print("\n".join(map(text.plain, lines)))
+
+
+def _left_out_by_quick(files: Sequence[str], given: Mapping[str, Any]) -> list[str]:
+    """Of a quick set a line that names the experiments with fewer points than in full, smallest shares first; else nothing."""
+    if not given.get("quick"):
+        return []
+    points = [(Path(file).stem, len(sweep.read(file, dict(given))), _points_in_full(file, given)) for file in files]
+    fewer = sorted((kept / every, name, kept, every) for name, kept, every in points if kept < every)
+    if not fewer:
+        return []
+    told = ", ".join(f"{name} {kept} of {every}" for _, name, kept, every in fewer)
+    return [f"The quick set keeps fewer points of: {told}."]
+
+
+def _points_in_full(file: str, given: Mapping[str, Any]) -> int:
+    """The number of points of an experiment without --quick; 0 where the flags fit the quick set alone."""
+    try:
+        return len(sweep.read(file, {**given, "quick": None}))
+    except RequestError:
+        return 0
 
 
 def _measured(what: str, files: Sequence[str], given: dict[str, Any]) -> int:

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from testbed.core.runs.plan import Plan
-from testbed.report import figures
+from testbed.report import alternative, figures, style
 from testbed.report.study import load_study
 from tests.support import synthetic
 
@@ -29,3 +29,31 @@ def test_gains_are_told_by_arm(id: str, table: str, gain: str, tmp_path: Path) -
     assert (found["frames"] > 0).all()
     if id == "tail":
         assert set(found["long_jobs"]) == {20} and set(found["duty"]) == {0.5} and (found["seeds"] == 3).all()
+
+
+def test_a_map_stands_next_to_the_point_with_most_seeds(tmp_path: Path) -> None:
+    """One seed of a few cells neither moves the point nor joins its gain."""
+    synthetic.experiment("tail", tmp_path / "results", slow_base)
+    for long_jobs in (8, 12):
+        synthetic.experiment(f"tail.grid.{long_jobs}", tmp_path / "results", slow_base, seeds=1)
+    figure = figures.find("tail")
+    figure.draw(load_study(tmp_path / "results", "tail"), tmp_path / "out")
+    tables = {name: pd.read_csv(tmp_path / "out" / f"{name}.csv") for name in ("tail", "tail-p99")}
+    seeds = tables["tail-p99"].set_index(["long_jobs", "arm"])["seeds"]
+    assert seeds[20, "paper"] == 3 and seeds[8, "paper"] == seeds[12, "paper"] == 1
+    assert figures.is_plotted(figure)
+    arms, mapped = alternative.panels(figure.plot(tables))
+    assert len(arms.collections) == 8 and len(mapped.lines) == 7  # four bars with intervals; five gains, two rules
+    image = tmp_path / "out" / "tail.png"
+    assert (
+        "20 jobs of 1 s" in style.note(image)
+        and "3 seeds" in style.note(image)
+        and "Map: one seed" in style.note(image)
+    )
+
+
+def test_without_a_map_there_is_one_panel(tmp_path: Path) -> None:
+    synthetic.experiment("tail", tmp_path / "results", slow_base)
+    figures.find("tail").draw(load_study(tmp_path / "results", "tail"), tmp_path / "out")
+    image = tmp_path / "out" / "tail.png"
+    assert "One panel" in style.description(image) and "Map" not in style.note(image)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from testbed import spec
+from testbed.cli import main
 from testbed.core.errors import RequestError
 from testbed.planning import plan
 from testbed.spec import sweep
@@ -91,3 +92,14 @@ def test_jobs_alone_for_the_first_seed_only() -> None:
         1,
         2,
     ]  # CASSINI's profiles
+
+
+@pytest.mark.parametrize(("words", "said"), [(["--quick"], True), ([], False)])
+def test_the_plan_names_the_points_that_it_leaves_out(
+    words: list[str], said: bool, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = file.with_name("whole.toml")
+    other.write_text("seeds = 2\n[quick]\nseeds = 1\n")
+    assert main(["sweep", str(file), str(other), "--dry-run", *words]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("The quick set")]
+    assert lines == (["The quick set keeps fewer points of: some 4 of 8."] if said else [])
