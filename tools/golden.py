@@ -102,7 +102,7 @@ def main() -> int:
     parsed = parser.parse_args()
     if parsed.action == "record" and DIGESTS.exists():
         parser.error(
-            f"{DIGESTS.relative_to(ROOT)} is there already; a change that means to change bytes removes it, and says why"
+            f"{DIGESTS.relative_to(ROOT)} exists already. If a change of its bytes is intended, remove the file and state the reason in the commit"
         )
     now, kernel = run_all(parsed.plans, parsed.parallel)
     if parsed.action == "record":

@@ -122,7 +122,7 @@ def build(dist: Path) -> None:
     mine = version()
     if not shipped.is_release(found := kernel.find(shipped.release()).identity):
         raise MachineError(
-            f"the wheel would carry another kernel than kernel/uml/release.json names: {found.source}, by {found.compiler}. "
+            f"the wheel would contain another kernel than kernel/uml/release.json names: {found.source}, by {found.compiler}. "
             f"Build {shipped.release().source} by {shipped.release().compiler} (`make kernel LINUX_SOURCE=…`)."
         )
     shutil.rmtree(dist, ignore_errors=True)

@@ -24,7 +24,7 @@ class Backend(Protocol):
 
     @property
     def name(self) -> str:
-        """As in ``--on``."""
+        """Return the name of the backend, as in ``--on``."""
         ...
 
     @property
@@ -46,15 +46,15 @@ class Backend(Protocol):
         ...
 
     def run(self, plan: Plan, on_event: Callable[[Event], None], patience: Patience) -> bytes:
-        """Carry the plan in, hand every event out, return the run directory as a tar archive.
+        """Run the plan, pass every event to ``on_event``, and return the run directory as a tar archive.
 
-        Raises what the run raised, or `TestbedError` if it is given up.
+        Raises the error of the run, or `TestbedError` if ``patience`` ends.
         """
         ...
 
 
 def foreseen(backend: str) -> Features:
-    """The features of the kernel there that are known without a run; the others are assumed as in current Linux."""
+    """Return the kernel features of ``backend`` as far as known without a run; others are assumed as in current Linux."""
     if backend == "uml":
         try:
             return features.user_mode(kernel.find().version)
@@ -69,7 +69,8 @@ def is_assumed(backend: str) -> bool:
 
 
 def check_without_run(backend: str, plans: Sequence[Plan]) -> None:
-    """Check that the kernel there can have what the plans set, and that congestion controls exist and compile, as far as possible without a run.
+    """Check, as far as possible without a run, that the kernel supports the plans and that congestion controls exist
+    and compile.
 
     Raises the error that the run would raise. Does not check congestion controls in three cases: no kernel is built yet,
     another machine compiles, or the controls are for this kernel and the user is not root (modules are then not loaded).

@@ -1,10 +1,11 @@
-"""The first program on another machine: make room, find a Python, and continue in it as `testbed.backends.remote`.
+"""The first program on another machine: make space, find a Python, and continue in it as `testbed.backends.remote`.
 
-`testbed.backends.ssh` sends this file's text and then an archive. It runs as root under any Python from 3.7 on, without
+`testbed.backends.ssh` sends this file's text and then an archive. It runs as root under Python 3.7 or newer, without
 packages, in a private mount namespace. All its files are in memory, mounted in that namespace only. They disappear when
 the last process in the namespace ends.
 
-Arguments: size and SHA-256 of the archive, SOABI of the Python it comes from, room, packages (JSON: modules by distribution).
+Arguments: size in bytes and SHA-256 of the archive, SOABI of the sending Python, memory in bytes for the files, packages (JSON: modules by
+distribution).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Dict, List, NoReturn, Tuple
 PLACES = ("/media", "/mnt", "/srv")  # empty folders that every Linux has: something to mount on
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 OWN = ".local/share/mltcp/venv"  # in the home folder of the user that logs in
-PATIENCE_S = 120  # a caller that sends nothing for so long, here, is considered disconnected
+PATIENCE_S = 120  # seconds of silence after which the caller counts as disconnected
 OLDEST = (3, 11)
 PROBE = """
 import importlib.util, json, sys, sysconfig

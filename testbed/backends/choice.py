@@ -1,4 +1,8 @@
-"""Where a run goes: the backend it names, else `uml` where that can run it, else `host`, with the reason; on a machine that is none for `uml`, `flow`."""
+"""Choose the backend of a run: the one it names, else `uml`, `host`, or `flow`, whichever can run it first, with the
+reason.
+
+`flow` is chosen only where the machine's architecture rules out `uml`.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,7 @@ from testbed.spec import Spec, backend_names
 NOT_BUILT = "user-mode Linux is not built and cannot be"
 IN_VM = "this is the testbed's own VM"
 
-# The experiments as flags have them, of which `on` names the backend: what is asked for may differ ([real-clock]).
+# Reads the experiments for the given flags. The flag `on` names the backend, and [real-clock] makes the result depend on it.
 Read = Callable[[dict[str, Any]], list[Spec]]
 
 
@@ -66,9 +70,9 @@ class BackendChoice(msgspec.Struct, frozen=True):
 
 
 def choose(read: Read, flags: dict[str, Any], linux_source: Path | None = None) -> Choice:
-    """Reads and decides, and changes nothing else. Raises `RequestError` if the backend by its nature cannot run it.
+    """Read the experiments and choose their backend. Raises `RequestError` if the named backend can never run them.
 
-    Under ``sudo`` root is given up before anything is read, unless they are run where root is needed.
+    Under ``sudo``, root is dropped before anything is read, unless the backend needs root.
     """
     known = foreseen(read, flags, linux_source)
     if known is not None and backend_names.in_real_time(known.backend):
@@ -175,7 +179,7 @@ def check_without_run(choice: Choice) -> None:
 
 
 def explained(choice: Choice, error: MachineError) -> MachineError:
-    """Error on what a backend lacks; if the user named no backend, with the reason for the choice."""
+    """Return ``error`` about a missing feature, with the reason for the choice if the user named no backend."""
     return error if choice.reason is None else MachineError(_unable(choice, error))
 
 

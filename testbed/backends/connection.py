@@ -47,7 +47,7 @@ class Route:
 
 
 def route(backend: str) -> Route:
-    """The way to ``backend``; raises `MachineError`."""
+    """Return the route to ``backend``. Raises `MachineError`."""
     return _to_vagrant() if backend == VAGRANT else _to_host(backend)
 
 
@@ -128,9 +128,9 @@ class _Accept(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]
 
 
 def _learn(known: paramiko.HostKeys, files: tuple[str, ...]) -> set[bytes]:
-    """Put the keys of known hosts into ``known``, but for those that are revoked, for whichever host: these are returned.
+    """Add the keys of known hosts in ``files`` to ``known``, without revoked keys, and return the revoked ones.
 
-    What is not understood (certificate authorities, broken lines, new kinds of keys) makes no host known.
+    Unsupported entries (certificate authorities, damaged lines, new types of keys) are ignored.
     """
     entries, revoked = list[paramiko.hostkeys.HostKeyEntry](), set[bytes]()
     for file in files:

@@ -50,7 +50,7 @@ _LINUX_STRUCT_OPS_LINKS = (6, 4)
 
 @dataclass(frozen=True)
 class Host:
-    """This machine's own kernel."""
+    """The backend ``host``: the kernel of this machine, on its real clock."""
 
     name: str = "host"
     clock: Clock = "real"
@@ -82,9 +82,9 @@ class Host:
     def run(
         self, plan: Plan, on_event: Callable[[Event], None], patience: Patience, visit: Visit | None = None
     ) -> bytes:  # fmt: skip
-        """Run ``plan``, perhaps with a shell (``visit``).
+        """Run ``plan``, with a shell if ``visit`` is given, and return its archive.
 
-        Raises what the run raised, `TestbedError` if it went away or was given up, or `LeftError`.
+        Raises the error of the run, `TestbedError` if the run ended early or was stopped, or `LeftError`.
         """
         command = [
             "setpriv", "--pdeathsig", "KILL", "--",
@@ -182,11 +182,10 @@ def _check_struct_ops(cc: CongestionControl, release: str) -> None:
 
 @contextlib.contextmanager
 def _behind_the_network() -> Iterator[None]:
-    """Let the kernel's packet processing run before this process and all it starts.
+    """Give the kernel's packet processing precedence over this process and its children.
 
-    Under load packets are forwarded by ordinary kernel threads (ksoftirqd). Next to a busy Python process such a thread
-    waits for up to a scheduler tick, and the emulated link stands still for 3 ms. It preempts an idle-class process at
-    once.
+    Under load, ordinary kernel threads (ksoftirqd) forward packets. Next to a busy Python process such a thread waits for up to a
+    scheduler tick, and the emulated link pauses for 3 ms. It preempts a process of the idle class at once.
     """
     policy, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
     os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))

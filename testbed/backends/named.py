@@ -1,7 +1,7 @@
-"""Network namespaces under names of ``ip netns``, as long as this process lives.
+"""Give network namespaces names for ``ip netns`` while this process runs.
 
-A name is a link in ``/run/netns`` to a descriptor of this process, so that it keeps no namespace alive. A small process
-removes the links when this one ends, however it ends; what is left where both were killed, the next shell removes.
+A name is a link in ``/run/netns`` to a descriptor of this process, so it keeps no namespace alive. A small process removes the
+links when this one ends, in any case. If both are killed, the next shell removes them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ if sys.argv[3:]:
 
 @contextlib.contextmanager
 def namespaces(descriptors: Mapping[str, int], folder: Path = FOLDER) -> Iterator[None]:
-    """Inside the block ``ip netns exec NAME`` enters these namespaces. Raises `MachineError` where a name is taken."""
+    """Make ``ip netns exec NAME`` enter these namespaces inside the block.
+
+    Raises `MachineError` if a name is in use.
+    """
     made = not folder.exists()
     folder.mkdir(exist_ok=True)
     owner = f"/proc/{os.getpid()}/fd/"

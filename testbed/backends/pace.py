@@ -23,7 +23,7 @@ from testbed.spec import backend_names
 
 FILE = "pace.json"
 LAST = 9  # runs of a kind that count
-FARTHEST = 20.0  # the most by which a run may differ from what is expected: beyond, the record is wrong
+FARTHEST = 20.0  # largest plausible ratio of a run's time to the expected one; larger ratios are not recorded
 MOST_BYTES = 1 << 16
 
 
@@ -52,7 +52,8 @@ def factor(record: Record, kind: str) -> float:
 
 
 def kind(plan: Plan, backend: str) -> str:
-    """The group of comparable runs: those on the same backend whose packets are made in the same way."""
+    """Return the group of runs whose duration is comparable: same backend, and packets made by the kernel or by a
+    program."""
     if backend_names.is_computed(backend) or backend_names.is_remote(backend):
         return backend
     return f"{backend} {'tcp' if all(job.by_tcp for job in plan.jobs) else 'datagrams'}"
@@ -62,13 +63,13 @@ def read() -> Record:
     """Read the wall times of this user's last runs; an empty record if none can be read."""
     try:
         found = msgspec.json.decode(input_files.read_bytes(_path(), MOST_BYTES), type=Record)
-    except (RequestError, ValueError, RecursionError):  # what is no JSON, or no UTF-8
+    except (RequestError, ValueError, RecursionError):  # not JSON, or not UTF-8
         return Record()
     return found if found.version == Record().version else Record()
 
 
 def note(plan: Plan, backend: str, took_s: float) -> None:
-    """A run took so long here. Nothing happens if that cannot be kept, or is too far from what is expected."""
+    """Record the wall time ``took_s`` of a run. An unwritable record and an implausible time are ignored."""
     ratio = took_s / cost.usual_s(plan, backend)
     if not 1 / FARTHEST <= ratio <= FARTHEST or os.environ.get("SUDO_UID"):
         return

@@ -1,6 +1,6 @@
-"""When a run is given up: it spins, it makes no progress, or its time limit is over.
+"""Stop a run that spins, makes no progress, or exceeds its time limit.
 
-Progress is bytes acknowledged, iterations and phases. Virtual time alone is no progress: it advances as long as the state
+Progress is bytes acknowledged, iterations, and phases. Virtual time alone is no progress: it advances as long as the state
 of queues is sampled. The progress of other jobs does not count for a job. The duration of a run is no criterion, as a busy
 machine takes longer.
 """
@@ -30,10 +30,10 @@ LOOK_S = 1.0  # limit of the time counted between two clock readings: this proce
 class Patience:
     """Time limits of a run, in s."""
 
-    idle_s: float = IDLE_S  # of its own clock, without progress
+    idle_s: float = IDLE_S  # seconds of the run's clock without progress
     wall_s: float | None = None  # maximum wall time (--wall-limit)
-    tick_s: float = SHARES_EVERY_NS / 1e9  # of its own clock, the interval of its reports of acknowledged bytes
-    still_s: float = 60.0  # of wall time in which virtual time stands still, though the run has a core to itself
+    tick_s: float = SHARES_EVERY_NS / 1e9  # seconds of the run's clock between its reports of acknowledged bytes
+    still_s: float = 60.0  # seconds of wall time without an advance of virtual time, on a core of its own
     set_up_s: float = 60.0  # the same before the first iteration begins
     computing_s: float = 1800.0  # the same while a participant has announced that it computes (`testbed.replay.computing`), or without a core
     wanted: tuple[
@@ -158,7 +158,7 @@ class Watch:
         self.still_s, self.used_before_s = 0.0, None
 
     def check_progress(self) -> None:
-        """To be called at least every second; raises `TestbedError` when the run is to be given up."""
+        """Raise `TestbedError` if the run must be stopped. Must be called at least every second."""
         interruption.check()
         now = self.clock()
         passed, self.looked = min(now - self.looked, LOOK_S), now

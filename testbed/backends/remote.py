@@ -39,7 +39,7 @@ SILENCE_S = 30.0
 def main() -> None:
     signal.alarm(0)
     out = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # nothing but events may reach the caller
+    os.dup2(2, 1)  # only events may reach the caller
     requests: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_hear, args=(requests,), daemon=True).start()
     try:

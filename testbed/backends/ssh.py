@@ -39,7 +39,7 @@ ROOM = "256m"  # of memory there, for the testbed
 MOST_TOLD_BYTES, MOST_WORDS_BYTES = 1 << 20, 4096
 SLOWEST_BYTES_PER_S = 50_000  # at which results may come
 START_S, CHECK_S, GRACE_S, FAREWELL_S = 240.0, 240.0, 30.0, 5.0
-# Reads exactly the program, so that the rest of stdin is what the program reads.
+# Reads exactly the program, so that the program can read the rest of stdin.
 READ = (
     'import os,sys; n=int(sys.argv[1]); b=b""; exec("while len(b)<n: b+=os.read(0,n-len(b)) or sys.exit(1)"); exec(b)'
 )
@@ -76,11 +76,14 @@ class Ssh:
         return self._identity or self._connected().identity
 
     def run(self, plan: Plan, on_event: Callable[[Event], None], patience: Patience) -> bytes:
-        """Run ``plan`` there; raises what the run raised, `LostError`, or `TestbedError` if it was given up."""
+        """Run ``plan`` on the other machine.
+
+        Raises the error of the run, `LostError`, or `TestbedError` if it was stopped.
+        """
         return self._ask("run", plan, on_event, patience)
 
     def close(self) -> None:
-        """End what is there; it is gone, if all is well, when this returns."""
+        """End the processes on the other machine; they have ended when this returns, unless the connection is lost."""
         if self._session is not None:
             self._session.close()
             self._session = None

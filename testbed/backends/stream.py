@@ -27,10 +27,10 @@ def listen(
     most_bytes: int = MOST_ARCHIVE_BYTES,
     said: Callable[[bytes], None] = lambda _words: None,
 ) -> bytes | None:
-    """Pass every event on, the one that announces results included. Returns the archive, or None if the stream has none.
+    """Pass on every event, including the one that announces results, and return the archive; None if the stream has none.
 
-    The archive has at most ``most_bytes``. ``said`` is called with each line of the kernel's messages, because a user-mode
-    Linux writes them to the same console. Raises the error that the run raised.
+    ``most_bytes`` limits the archive. ``said`` is called with each line of kernel messages, because user-mode Linux writes them to
+    the same console. Raises the error of the run.
     """
     stream = _Stream(more)
     while line := stream.line():

@@ -37,7 +37,7 @@ class LeftError(Exception):
 
 @dataclass(frozen=True)
 class Visit:
-    """When a shell opens, and the object that answers it: ``answer`` also receives the text to print."""
+    """A request for a shell, and the function ``answer`` that prints its output and answers its prompts."""
 
     request: ShellRequest
     answer: Callable[[Prompt | Output], Answer]
@@ -59,7 +59,7 @@ class Visit:
 
 
 def write_answer(folder: Path, number: int, answer: bytes) -> None:
-    """For a user-mode Linux: files whose names are the answer, instead of those of the answer before."""
+    """Write an answer for user-mode Linux as file names, which replace those of the previous answer."""
     for old in (folder / FOLDER).iterdir():
         old.unlink()
     for name in as_names(number, answer):
@@ -67,7 +67,8 @@ def write_answer(folder: Path, number: int, answer: bytes) -> None:
 
 
 def while_stopped(pid: int, answer: Callable[[Prompt | Output], Answer]) -> Callable[[Prompt | Output], Answer]:
-    """``answer``, while the user-mode Linux ``pid`` is stopped where it would ask again and again."""
+    """Return ``answer`` wrapped so that user-mode Linux ``pid`` is stopped meanwhile, instead of polling for the
+    answer."""
 
     def stopped(event: Prompt | Output) -> Answer:
         if not event.number:
@@ -87,7 +88,10 @@ class Visitable(Backend, Protocol):
     def run(
         self, plan: Plan, on_event: Callable[[Event], None], patience: Patience, visit: Visit | None = None
     ) -> bytes:  # fmt: skip
-        """As `Backend.run`; raises `LeftError` where the shell is left."""
+        """Run ``plan`` as `Backend.run` does, with a shell if ``visit`` is given.
+
+        Raises `LeftError` if the user leaves the shell.
+        """
         ...
 
 
@@ -121,7 +125,7 @@ class Visited:
         return self.backend.identity()
 
     def run(self, plan: Plan, on_event: Callable[[Event], None], patience: Patience) -> bytes:
-        """Runs wait for what is typed, however long that takes."""
+        """Run ``plan``; it waits for typed lines without a time limit."""
         if plan.alone is not None:
             return self.backend.run(plan, on_event, patience)
         opened = False

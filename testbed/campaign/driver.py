@@ -1,6 +1,6 @@
-"""Many runs: planned, run by idle executors, stored, and summarised. Used by ``run`` and ``sweep``.
+"""Plan, run, store, and summarise many runs. Used by ``run`` and ``sweep``.
 
-A run that a scheduler times waits for the isolated runs of its jobs. Runs of a machine that is lost go to the others.
+A run with a scheduler that needs profiles waits for the isolated runs of its jobs. The runs of a lost machine go to the others.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KEPT = "the run in progress was ended and left nothing; finished runs are kept" 
 
 @dataclass(frozen=True)
 class Wanted:
-    """One run of one experiment that is asked for, and the results folder."""
+    """One requested run of one experiment, and its results folder."""
 
     scenario: Scenario
     plan: Plan
@@ -61,7 +61,10 @@ class Wanted:
         return {self.experiment / alone_folder(self.plan, job.like) for job in self.plan.jobs} if self.waits else set()
 
     def scheduled(self) -> Wanted:
-        """With the clock that a scheduler sets by what was measured of the jobs alone; raises `LoadError` if they were not."""
+        """Return the run with the clock that its scheduler sets from isolated runs.
+
+        Raises `LoadError` if these are missing.
+        """
         if not self.waits:
             return self
         profiles = {job.job: _profile(self.experiment / alone_folder(self.plan, job.like)) for job in self.plan.jobs}
@@ -93,12 +96,11 @@ def drive(
     kept: Sequence[Wanted] = (),
     keep_going: bool = False,
 ) -> list[Failure]:
-    """Run ``runs``, in this order as far as executors are ``free``, and store them. Yields those that failed.
+    """Run ``runs`` in order on ``free`` executors, store them, and return those that failed.
 
-    ``tell`` is called for each run that is ``started``, ``stored``, ``failed``, or ``given up`` by a machine that is lost;
-    the latter continues elsewhere. A run that had to wait, and `is_there` now that its schedule is known, is not repeated
-    (``there``). ``kept`` are existing runs of the same experiments. Raises the first failure's error unless
-    ``keep_going``.
+    ``tell`` is called for each run that is ``started``, ``stored``, ``failed``, or ``given up`` because its machine was lost; such a
+    run continues elsewhere. A run that had to wait is not repeated if it `is_there` once its schedule is known (``there``). ``kept``:
+    existing runs of the same experiments. Raises the first failure's error unless ``keep_going``.
     """
     for run in runs:
         folders.check(run.folder, run.out)
@@ -127,7 +129,7 @@ def _capacities(runs: Sequence[Wanted], kept: Sequence[Wanted]) -> dict[Path, fl
 
 @dataclass
 class _Queue:
-    """Runs on their way to executors, and from there to the disk."""
+    """The queue of waiting, running, and failed runs."""
 
     waiting: list[Wanted]
     idle: list[Executor]
@@ -164,7 +166,8 @@ class _Queue:
                 yield self._ended(run, backend, outcome)
 
     def _next(self) -> tuple[Wanted, Executor, str] | None:
-        """The first run that an idle executor can take, and for which nothing is missing; removed from those waiting."""
+        """Remove and return the first waiting run whose inputs exist and that an idle executor can take, with executor
+        and backend."""
         for run in self.waiting:
             for executor in self.idle:
                 if (backend := executor.backend_for(run.spec.on)) is not None and not run.needs & self._coming(run):
@@ -234,7 +237,7 @@ def _read_outcome(future: Future[Outcome]) -> Outcome:
         return future.result()
     except BrokenProcessPool:
         return executors.killed()
-    except Exception as error:  # ours, and no reason to stop the others
+    except Exception as error:  # an error of the testbed does not stop other runs
         return Failed(TestbedError("".join(traceback.format_exception(error))))
 
 
@@ -258,12 +261,12 @@ def experiments(runs: Sequence[Wanted]) -> list[Experiment]:
 
 
 def compared(runs: Sequence[Wanted]) -> list[tuple[str, int]]:
-    """System folder and seed of the runs that are compared: the runs of jobs alone are what they are compared with."""
+    """Return system folder and seed of the runs with all jobs, which are compared; isolated runs are their reference."""
     return [(run.plan.system.folder, run.plan.seed) for run in runs if run.plan.alone is None]
 
 
 def wanted(planned: Sequence[Planned], out: Path) -> list[Wanted]:
-    """Every run of every experiment; raises `RequestError` if two would share a run directory."""
+    """Return every run of every experiment. Raises `RequestError` if two would share a run directory."""
     found: dict[Path, Wanted] = {}
     for scenario, plans in planned:
         for plan in plans:

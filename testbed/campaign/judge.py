@@ -1,6 +1,6 @@
-"""``mltcp judge RESULTS``: stored runs, judged by the rules of this testbed.
+"""``mltcp judge RESULTS``: judge stored runs by the rules of this testbed.
 
-A verdict follows from what a run has stored; where the rules have become better, the runs need not be repeated.
+A verdict follows from the stored tables, so better rules need no new runs.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from testbed.core.text import shown
 
 
 def again(folder: Path) -> Iterator[tuple[Path, str, str]]:
-    """Every run in the results folder, experiment folder or run directory ``folder`` with its verdict before and now, which is stored.
+    """Judge and update every run below ``folder`` (results folder, experiment folder, or run directory).
 
-    Raises `LoadError` if there is none, or one cannot be read; those before it are judged.
+    Yields the run directory and its verdict before and now. Raises `LoadError` if there is none or one is unreadable; runs before it
+    are judged.
     """
     try:
         manifests = sorted(folder.rglob("manifest.json"))

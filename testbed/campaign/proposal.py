@@ -31,7 +31,7 @@ from testbed.planning.plan import planned
 from testbed.spec import sweep
 from testbed.spec.backend_names import is_remote
 
-HEADROOM = 4.0  # of the unshaped path over what the experiment needs: I2 asks for 3
+HEADROOM = 4.0  # capacity of the unshaped path ÷ need of the experiment; I2 requires 3
 TRIALS, TRIAL_ITERATIONS = 6, 4
 DISTURBED = "I21"  # fails at any rate where other programs take the cores
 FRAMES, WINDOW_S = 34, 0.1  # frames in a window that judge its rate within I3's 3 %
@@ -61,10 +61,10 @@ class Proposal:
 def propose(
     plan: Plan, capacity_bps: float | None, disturbances: pd.DataFrame, kernel: str, *, was_invalid: bool
 ) -> Proposal:
-    """Flags for a plan like this, from the measurements of one run of it.
+    """Return flags for a plan like this, from the measurements of one of its runs.
 
-    The rate leaves the machine room. The buffer takes the burst that follows an ordinary pause. The minimum RTO exceeds
-    the longest pause plus a full buffer, so that neither causes a timeout.
+    The rate leaves the machine headroom. The buffer holds the burst after an ordinary pause. The minimum RTO exceeds the longest
+    pause plus a full buffer, so that neither causes a timeout.
     """
     fits = 1.0 if not capacity_bps or not plan.needed_bps else capacity_bps / (HEADROOM * plan.needed_bps)
     share = min(fits, AGAIN if was_invalid else 1.0)
@@ -167,7 +167,10 @@ def fitting(
 
 
 def _judged(outcome: Outcome) -> tuple[str, set[str]]:
-    """How a trial came out, and the invariants that make it invalid; raises what is not the run's fault."""
+    """Return the verdict of a trial, and the invariants that make it invalid.
+
+    Raises errors that are not due to the run.
+    """
     if isinstance(outcome, Failed):
         if outcome.error.exit_code != EXIT_FAILED:
             raise outcome.error
@@ -177,7 +180,7 @@ def _judged(outcome: Outcome) -> tuple[str, set[str]]:
 
 
 def _contended(file: str, given: Mapping[str, Any]) -> Plan:
-    """The run of all jobs together, with the system named last, of an experiment that sweeps nothing."""
+    """Return the plan with all jobs and the last-named system, of an experiment without a sweep."""
     (asked,) = sweep.read(file, dict(given))
     _, plans = planned(asked)
     return next(one for one in reversed(plans) if one.alone is None)
@@ -219,7 +222,7 @@ def _values(words: Sequence[str], flag: str) -> list[str]:
 
 
 def _value(words: Sequence[str], flag: str) -> str | None:
-    """What a flag was given, if it was."""
+    """Return the value of ``flag`` in ``words``; None if it is missing."""
     for number, word in enumerate(words):
         if word == flag:
             return words[number + 1] if number + 1 < len(words) else None

@@ -61,9 +61,9 @@ def provenance(
 
 
 def differences(plan: Plan, folder: Path, backend: Backend, asked: Asked | None = None) -> list[str] | None:
-    """What is different about the run in the run directory ``folder`` from the one that ``plan`` would make now; None: there is no run.
+    """Return how the stored run in ``folder`` differs from the run that ``plan`` would make; None if there is no run.
 
-    An empty list: the same plan, files, program and kernel. A run directory that holds something else never counts as no run.
+    Empty: the same plan, files, program, and kernel. A folder with other content counts as a different run.
     """
     try:
         if not any(folder.iterdir()):
@@ -90,7 +90,7 @@ def is_there(plan: Plan, folder: Path, backend: Backend) -> bool:
 
 
 def _files(then: Provenance, now: Provenance) -> list[tuple[str, str, str]]:
-    """Files that were not what they are, with the beginnings of their digests."""
+    """Return the files that have changed, with the first digits of their old and new digests."""
     if then.asked is not None and now.asked is not None:
         both = [then.asked.files, now.asked.files]
     else:

@@ -1,6 +1,6 @@
-"""An experiment as a user asks for it: where it runs, how its experiment folder is named, and how it is run and summed up.
+"""A user's request for one experiment: backend, name of its folder, execution, and summary.
 
-The command line and the Python interface ask here; neither this module nor what it calls prints.
+The command line and the Python interface use it; neither this module nor its callees print.
 """
 
 from __future__ import annotations
@@ -68,19 +68,23 @@ class Request:
             return choice.settle(chosen, self.read, self.fields, self.linux_source)
 
     def named(self, chosen: Choice, held: Locks | None = None, tell: Tell = lambda _: None) -> list[Planned]:
-        """The experiment by the name of its experiment folder; ``tell`` is called if another experiment has the usual one."""
+        """Return the experiment with the name of its folder; ``tell`` is called if another experiment holds the usual
+        name."""
         file = None if "name" in self.fields else self.file
         return stored.named(chosen.planned, self.out, file, elsewhere=chosen.elsewhere, locks=held, tell=tell)
 
     def plans(self, chosen: Choice) -> list[Plan]:
-        """Every run, by the name of the experiment folder that it would have."""
+        """Return every run, under the name that the experiment folder would have."""
         return [plan for _, plans in self.named(chosen) for plan in plans]
 
     def carry_out(
         self, chosen: Choice, backend: Backend, progress: Progress, finish: Callable[[Summary, Sequence[Wanted]], None],
         *, again: Again = "never", retries: int | None = None, tell: Tell = lambda _: None,
     ) -> tuple[Summary, list[Wanted]]:  # fmt: skip
-        """Run what is missing and sum up; ``finish`` is called while the experiment folder is still locked. Raises what the first failed run raised."""
+        """Run what is missing and summarise; ``finish`` is called while the experiment folder is locked.
+
+        Raises the first run's error.
+        """
         with locks.held(self.out) as held:
             planned = self.named(chosen, held, tell)
             for run in driver.wanted(planned, self.out):

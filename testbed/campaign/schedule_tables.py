@@ -44,11 +44,11 @@ def described(asked: Asked) -> str:
 def compute(
     asked: Asked, out: Path, parallel: int, again: Again = "never", locks: Locks | None = None, *, quiet: bool
 ) -> Path:
-    """The experiment folder below ``out``; a stored result of the same request and program stays.
+    """Compute the table of ``asked`` and return its folder below ``out``; a stored result of the same request and
+    program stays.
 
-    Where another experiment has that experiment folder, this one's name has the fields that differ. A table of another number of seeds is
-    computed again: nothing in it was measured. Raises `RequestError` if another
-    program's table is there and it is ``again`` "never".
+    If another experiment holds that folder, the name is extended by the fields that differ. A table with another number of seeds is
+    computed again. Raises `RequestError` if another program's table is there and ``again`` is "never".
     """
     folder = out / asked.name
     if fields := _fields(asked, folder):
@@ -95,7 +95,7 @@ def _fields(asked: Asked, folder: Path) -> list[str]:
 
 
 def _differences(folder: Path) -> list[str] | None:
-    """In what the maker of a table differs from this program; None: there is no table."""
+    """Return how the program that made the stored table differs from this one; None if there is no table."""
     if not folder.is_dir() or not any(folder.iterdir()):
         return None
     try:

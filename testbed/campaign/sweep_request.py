@@ -26,7 +26,7 @@ Tell = Callable[[str], None]
 
 
 def possible(files: Sequence[str], given: dict[str, Any], tell: Tell) -> Iterator[tuple[str, Choice]]:
-    """Files that can run on their backends, with these backends; ``tell`` is called for the others."""
+    """Yield files that can run on their backends, with the choice; ``tell`` is called for the others."""
     for file in files:
         try:
             with within_unless_named(file):
@@ -38,7 +38,7 @@ def possible(files: Sequence[str], given: dict[str, Any], tell: Tell) -> Iterato
 
 
 def check_privileges(files: Sequence[str], given: dict[str, Any]) -> None:
-    """Under ``sudo`` all runs give up root, or none; raises `RequestError` before anything is read as root."""
+    """Raise `RequestError`, before files are read as root, if under ``sudo`` only some of the runs would drop root."""
     if privileges.caller() is None:
         return
     choices = {file: known for file in files if (known := choice.foreseen(partial(sweep.read, file), given))}
@@ -54,7 +54,7 @@ def check_privileges(files: Sequence[str], given: dict[str, Any]) -> None:
 def resolve_backends(
     files: Sequence[str], given: dict[str, Any], out: Path, tell: Tell
 ) -> tuple[list[tuple[str, Choice]], dict[str, Backend]]:
-    """Every experiment, and every backend where some of them run."""
+    """Return every experiment with its backend, and all backends by name. Raises `RequestError`."""
     there = list(possible(files, given, tell))
     rundir.check_writable(out)
     found: list[tuple[str, Choice]] = []

@@ -1,6 +1,6 @@
-"""One run, from its plan to its stored files: `carry_out`, for every executor.
+"""Execute one run, from its plan to its files: `carry_out`, for every executor.
 
-Nothing is written here. A task can be sent to another process, or to another machine, which returns its outcome.
+Nothing is written to disk here. A task can be sent to another process or machine, which returns its outcome.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from testbed.linux.sampling import disturbances
 
 @dataclass(frozen=True)
 class Task:
-    """One run that is to be made."""
+    """One run to execute."""
 
     plan: Plan
     backend: str  # a single one, as in --on
     wall_limit_s: float | None = None
     retries: int | None = None  # how often it is repeated while it is invalid; None: `default_retries`
     capacity_bps: float | None = None  # of the unshaped path, if another run of the experiment measured it
-    command: tuple[str, ...] = ()  # as it was typed
+    command: tuple[str, ...] = ()  # the command line
     asked: Asked | None = None  # the experiment that it is part of
     kernel: UserModeLinux | None = None  # the one to take, of those that are built; None: the newest
 
@@ -62,13 +62,13 @@ Hear = Callable[[Said], None]
 
 
 def unheard(event: Said) -> None:
-    """For callers that need no events."""
+    """Ignore an event."""
 
 
 def carry_out(task: Task, backend: Backend | None = None, hear: Hear = unheard) -> Outcome:
     """Run a task's plan and judge it. An invalid run is repeated at most ``task.retries`` times: the last attempt counts.
 
-    ``backend`` is the one that the task names, if it is at hand. ``hear`` is called with every event of the run, and with
+    ``backend``: the one that the task names, if it is open already. ``hear`` is called with every event of the run, and with
     `Repeated`.
     """
     try:
@@ -78,7 +78,7 @@ def carry_out(task: Task, backend: Backend | None = None, hear: Hear = unheard) 
 
 
 def default_retries(backend: Backend) -> int:
-    """On a real clock a repetition may succeed. Under virtual time, or computed, it would give the same result."""
+    """Return 1 on a real clock, where a repetition may succeed; else 0, because the result would be the same."""
     return 1 if backend.clock == "real" else 0
 
 

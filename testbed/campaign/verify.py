@@ -99,7 +99,7 @@ def _difference(name: str, before: bytes, after: bytes) -> str:
 
 
 def _reasons(manifest: Manifest, backend: Backend) -> list[str]:
-    """What else is not as it was."""
+    """Return other differences between the manifest and this machine: kernel, commit, packages, Python."""
     now = provenance(backend, manifest.plan, (), 0.0)
     pairs = {
         "kernel": (manifest.uml and manifest.uml.content, now.uml and now.uml.content),

@@ -33,7 +33,7 @@ PINS = Path("/sys/fs/bpf/mltcp")
 CGROUP = "@cgroup"  # ends the name of a program that gives a cgroup its congestion control (bpffs reserves dots)
 GONE_S = 60  # enough for a busy machine
 _ANOTHERS = f"Another user may have made it, and could unload what root loads. Find out what is in it, then remove it: `rm -r {PINS}`."
-BY_A_RUN = re.compile(r"mlt[0-9a-f]{12}")  # how runs name what they register; see `registry.register`
+BY_A_RUN = re.compile(r"mlt[0-9a-f]{12}")  # names that runs register; see `registry.register`
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,7 +75,8 @@ def _list(console: Console) -> None:
 
 
 def _parameters() -> dict[tuple[tuple[str, str], ...], list[str]]:
-    """Names and meanings of what the testbed's congestion controls take, and those that take just that."""
+    """Return, by list of parameters with their meanings, the names of the testbed's congestion controls with those
+    parameters."""
     found: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for name in catalogue.names():
         parameters = catalogue.families()[name].parameters

@@ -1,4 +1,4 @@
-"""Every command of ``mltcp``: its group, its module, a line of help, and examples of its use."""
+"""The commands of ``mltcp``: group, module, one line of help, and examples of each."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Command:
 
     @property
     def exit_codes(self) -> str:
-        """Every exit code with its meaning, in a line."""
+        """Return one line with every exit code and its meaning."""
         return ", ".join(f"{code} {meaning}" for code, meaning in sorted({**CODES, **self.codes}.items()))
 
 
@@ -146,7 +146,10 @@ class _Overview(Formatter):
 
 
 def program() -> str:
-    """How this process was started: ``mltcp``, or by one of the other ways."""
+    """Return the command that started this process:
+
+    ``mltcp``, ``python -m PACKAGE``, or ``python testbed/run.py``.
+    """
     path = Path(sys.argv[0])
     if path.name == "run.py":
         return "python testbed/run.py"

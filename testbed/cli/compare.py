@@ -40,7 +40,7 @@ def run(parsed: argparse.Namespace) -> int:
     try:
         table, written = agreement.compare([a, b], parsed.out)
     except LoadError:
-        return 0  # not the same experiment on two backends: nothing to compare
+        return 0  # the folders do not hold one experiment on two backends: nothing more to compare
     means = agreement.means(table).to_string(float_format="{:.4f}".format)
     console.print(text.paragraph(means))
     print(text.plain(written[0]))

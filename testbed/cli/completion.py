@@ -29,7 +29,7 @@ def _complete_files(parser: argparse.ArgumentParser, how: object) -> None:
     """Arguments that are paths complete to names of files."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            action.help = None  # shtab leaves out what is hidden
+            action.help = None  # shtab omits hidden actions
             for own in action.choices.values():
                 _complete_files(own, how)
         elif action.type is Path or action.dest in ("file", "files", "out"):

@@ -1,4 +1,4 @@
-"""What one sees while an experiment runs: a live table on a terminal, plain lines elsewhere."""
+"""Show the progress of an experiment: a live table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from testbed.core.text import count, paragraph, plain, shown
 from testbed.spec import backend_names
 
 BAR = 24
-PRIOR_S = 10.0  # of estimated time: so much of it counts as much as what has been seen
+PRIOR_S = 10.0  # seconds of estimated time that weigh as much as measured time in the estimate
 COLOURS = ("blue", "dark_orange", "green", "magenta", "cyan", "yellow", "white", "bright_black")
 
 
 class Progress:
-    """Observes an experiment's events; a context manager, since a live display must be ended."""
+    """An observer of an experiment's events; a context manager, because a live display must be closed."""
 
     def __init__(self, plans: list[Plan], console: Console, backend: str, *, quiet: bool) -> None:
         """``backend``: where the runs are, as in --on."""
@@ -230,14 +230,18 @@ class Count:
                 self._ended(plan, backend, "failed")
 
     def _note(self, plan: Plan, backend: str) -> None:
-        """Keep what the run took. Runs at the same time slow each other down, so these do not count."""
+        """Record the wall time of the run for later estimates.
+
+        Concurrent runs slow each other down and are not recorded.
+        """
         begun = self.run_begun.get(_path(plan))
         if self.lanes == 1 and begun is not None and _path(plan) not in self.repeated:
             pace.note(plan, backend, time.monotonic() - begun)
 
     @property
     def left_s(self) -> float:
-        """Seconds that the other runs take: as estimated, times what the runs that are over took against that."""
+        """Estimate the remaining time in seconds: the estimate of the remaining runs × measured ÷ estimated time of
+        the finished ones."""
         elapsed_s = time.monotonic() - self.begun if self.ended else 0.0
         return (sum(self.weights.values()) - self.done) * (elapsed_s + PRIOR_S) / (self.done + PRIOR_S)
 

@@ -1,7 +1,7 @@
-"""``mltcp doctor``: what this machine can do, found by trying each thing.
+"""``mltcp doctor``: test what this machine can do, by trying each feature.
 
-Everything is tried in a scratch namespace that ends with the try; nothing is concluded
-from a version number. One line each, with what to do where it fails.
+Every try uses a scratch namespace that ends with it; version numbers prove nothing. Each result is one line, with a remedy if
+it fails.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Finding:
     detail: str
     fix: str
     needed: str  # the backend, or empty
-    command: str = ""  # to be pasted, behind what it is for
+    command: str = ""  # a remedy to paste into a shell, printed after its purpose
 
 
 class _DoesNotWorkError(Exception):
@@ -172,7 +172,7 @@ _SAID = {
 
 
 def _able(backend: str, findings: list[Finding]) -> bool | None:
-    """Whether runs work there; None if that needs root, and nothing else is against it."""
+    """Return True if runs work on ``backend``; None if that is unknown without root and nothing else fails."""
     needed = [finding.works for finding in findings if finding.needed == backend]
     return False if False in needed else None if None in needed else True
 

@@ -20,9 +20,9 @@ from testbed.planning import captures
 
 
 def describe(plan: Plan, features: Features | None) -> Iterator[str]:
-    """What the run will do, in order, for ``--dry-run``; raises what the run would where the kernel cannot do it.
+    """Yield the steps of the run, in order, for ``--dry-run``. Raises the run's error if the kernel lacks a feature.
 
-    Without ``features`` there is no kernel: it is computed.
+    ``features``: of the kernel; None: the flow simulator computes the run.
     """
     steps = () if features is None else setup_steps.changes(plan, features)
     who = f"job {plan.alone} in isolation" if plan.alone is not None else count(len(plan.jobs), "job")
@@ -96,7 +96,7 @@ def total(plans: Sequence[Plan], out: Path, backend: str) -> str:
 
 
 def _carrier(job: JobPlan) -> str:
-    """What carries its bytes: its congestion control; of another transport that one, and what it sends by TCP."""
+    """Return the congestion control of the job, or its transport with the congestion control of its TCP part."""
     if builtin_transport.plain(job.transport):
         return job.cc.spec
     return f"{job.transport} ({job.cc.spec} where it uses TCP)"

@@ -16,7 +16,7 @@ ADVANCED = "advanced"  # the last group of help
 
 
 def add_all(parser: argparse.ArgumentParser) -> dict[str, argparse._ArgumentGroup]:
-    """Every field of an experiment that has a flag, in the groups of `testbed.spec.fields.GROUPS`, and `ADVANCED`."""
+    """Add every field of an experiment that has a flag, in the groups of `testbed.spec.fields.GROUPS`, and `ADVANCED`."""
     groups = {title: parser.add_argument_group(title) for title in (*fields.GROUPS, ADVANCED)}
     for title in fields.GROUPS:
         for name, field in fields.of_struct(Spec).items():
@@ -37,7 +37,7 @@ def add(parser: argparse._ActionsContainer, *names: str, **shape: Any) -> None:
 
 
 def _shape(field: fields.Field) -> dict[str, Any]:
-    """What argparse asks of a field."""
+    """Return the keyword arguments of ``add_argument`` for a field."""
     if field.choices:
         words = isinstance(field.choices[0], str)
         return {"choices": list(field.choices), "type": field.to_canonical if words else type(field.choices[0])}
@@ -77,12 +77,12 @@ def add_again(parser: argparse._ActionsContainer) -> None:
 
 
 def again(parsed: argparse.Namespace) -> Again:
-    """As `add_again` has it."""
+    """Return the value of the flags that `add_again` added."""
     return "always" if parsed.again else "changed" if parsed.renew else "never"
 
 
 def add_external(parser: argparse._ActionsContainer, what: str) -> None:
-    """Whether code is executed that a file names, and not the command line."""
+    """Add the flag that permits execution of code named by a file instead of the command line."""
     parser.add_argument(external.FLAG, action="store_true", help=what)
     parser.add_argument("--trust", dest=external.ALLOWED, action="store_true", help=argparse.SUPPRESS)
 

@@ -1,4 +1,4 @@
-"""Make a trace from what a profiler wrote, the median of the profiled steps, or from a model's dimensions."""
+"""Make a trace from a profile (the median of the profiled steps) or from a model's dimensions."""
 
 from __future__ import annotations
 

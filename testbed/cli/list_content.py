@@ -1,4 +1,4 @@
-"""List content by kind; by default the library of traces, which `--trace NAME` and `--job NAME` know."""
+"""List content by kind; by default the library of traces for `--trace NAME` and `--job NAME`."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def _pause_ns(at: str, backend: str) -> int:
 
 
 def _described(asked: Request, chosen: Choice) -> Iterator[str]:
-    """Where it would run, what the file's ``[real-clock]`` changes there, and every run."""
+    """Yield the chosen backend, the changes by the file's ``[real-clock]`` there, and every run."""
     from testbed import backends
     from testbed.cli import dry_run
 

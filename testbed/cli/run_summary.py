@@ -1,4 +1,4 @@
-"""What a run leaves on the terminal: its tables, the answer, one labelled line per topic, and the verdict."""
+"""Print the end of a run: tables, the comparison, one labelled line per topic, and the verdict."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def say(console: Console, summary: Summary) -> bool:
 
 
 def labelled(console: Console, label: str, text: str) -> None:
-    """A line with a label; on a narrow terminal the text goes below its label."""
+    """Print a line with a label; on a narrow terminal the text goes below its label."""
     if console.width >= 2 * LABEL + terminal.PROSE:
         head, indent = f"{INDENT}{label:{LABEL}} ", " " * (len(INDENT) + LABEL + 1)
     else:
@@ -104,7 +104,7 @@ def labelled(console: Console, label: str, text: str) -> None:
 
 
 def _ideal(summary: Summary) -> Iterator[Line]:
-    """What the times compare with: computed, and measured in isolation."""
+    """Yield the line with the ideal iteration: computed, and measured in isolation."""
     measured: dict[str, list[str]] = {}
     for row in summary.results:
         if row.isolated_s is not None:
@@ -122,7 +122,7 @@ def _ideal(summary: Summary) -> Iterator[Line]:
 
 
 def active(summary: Summary) -> Iterator[Line]:
-    """From when on each MLTCP is active."""
+    """Yield the line with the iteration from which each MLTCP is active."""
     since: dict[float | None, list[str]] = {}
     for row in summary.results:
         for one in row.findings:
@@ -138,7 +138,7 @@ def active(summary: Summary) -> Iterator[Line]:
 
 
 def network(summary: Summary, todo: Sequence[Plan]) -> Iterator[Line]:
-    """What links, wires and hosts were: of a model what a model has."""
+    """Yield lines about links, paths, and hosts; of the flow simulator only what it models."""
     plan = todo[0]
     computed = summary.clock == "model"
     links = dict.fromkeys(link(each, computed=computed) for each in plan.bottlenecks.values() or [plan.link])
@@ -150,7 +150,7 @@ def network(summary: Summary, todo: Sequence[Plan]) -> Iterator[Line]:
 
 
 def background(summary: Summary) -> Iterator[Line]:
-    """What background traffic came to: a line for each source and system, and class of sizes."""
+    """Yield a line of results for each source of background traffic, system, and class of flow sizes."""
     for row in summary.results:
         for one in row.background:
             head = f"{one.label} under {row.system}: {count(one.flows, 'flow')}, {rate_text(round(one.goodput_bps))}"
@@ -164,7 +164,7 @@ def background(summary: Summary) -> Iterator[Line]:
 
 
 def link(found: Link, *, computed: bool) -> str:
-    """One bottleneck: a model of flows has its rate alone."""
+    """Return the description of one bottleneck; only its rate if ``computed`` by the flow simulator."""
     if computed:
         return f"{rate_text(found.rate_bps)}, shared by flows without queues or packets"
     if found.ecn_threshold is not None:
@@ -202,7 +202,7 @@ def _hosts(plan: Plan) -> str:
 
 
 def presets(todo: Sequence[Plan]) -> list[Line]:
-    """One line for each preset that congestion controls of these runs took (docs/reference/congestion-controls.md)."""
+    """Return a line for each preset of MLTCP parameters in these runs (docs/reference/congestion-controls.md)."""
     taken = {(str(cc.preset), cc.name) for plan in todo for job in plan.jobs if (cc := job.cc).preset and cc.is_mltcp}
     return [
         ("Preset", f"{preset} ({', '.join(sorted(name for one, name in taken if one == preset))})")

@@ -1,4 +1,4 @@
-"""What a run's shell has for its terminal: the one of this process, or a pipe."""
+"""The terminal of a run's shell: that of this process, or a pipe."""
 
 from __future__ import annotations
 
@@ -50,18 +50,18 @@ class Display:
 
 
 class Terminal:
-    """Prints what a shell prints, and reads its lines.
+    """Print the output of a shell, and read its lines.
 
-    On a terminal, lines are edited and kept (readline), and Ctrl-C ends the running command. A command that prints line
-    after line under virtual time, as ``ping`` does, prints them no faster than on a real clock. From a pipe, each line is
-    printed behind its prompt, and there are no delays.
+    On a terminal, lines are edited and kept (readline), and Ctrl-C ends the running command. A command that prints line after line
+    under virtual time, such as ``ping``, prints no faster than on a real clock. From a pipe, each line is printed after its prompt,
+    without delays.
     """
 
     def __init__(self, display: Display) -> None:
         self.display = display
         self.interactive = sys.stdin.isatty() and sys.stdout.isatty()
         self.interrupted = False
-        self.usual: Any = None  # what Ctrl-C does outside commands
+        self.usual: Any = None  # the handler of SIGINT outside commands
         self.last: tuple[int, float] | None = None  # virtual and wall time of the running command's last line
         if self.interactive:
             with contextlib.suppress(ImportError):
@@ -72,7 +72,7 @@ class Terminal:
         return Visited(cast(Visitable, backend), Visit(request, self.answer))
 
     def answer(self, event: Prompt | Output) -> Answer:
-        """Print what was printed, and read what is typed."""
+        """Print an `Output`, or read a line for a `Prompt`; return the answer to the shell."""
         if isinstance(event, Prompt):
             return Answer(self._read(event.text))
         if event.number and event.text:
@@ -119,7 +119,7 @@ class Terminal:
         signal.signal(signal.SIGINT, self.usual if handler is None else handler)
 
     def _note(self, _number: int, _frame: object) -> None:
-        """Ctrl-C while a command runs: it is ended when it is next asked for, and by another Ctrl-C the shell itself is."""
+        """Handle Ctrl-C during a command: the first ends the command at its next request, the second ends the shell."""
         if self.interrupted:
             self._listen(None)
             signal.raise_signal(signal.SIGINT)

@@ -1,13 +1,13 @@
-"""``mltcp sweep experiments/*.toml -j 2``: many experiments at once.
+"""``mltcp sweep experiments/*.toml -j 2``: run many experiments.
 
-Missing runs are made in a shuffled order, so that a drift of the machine is not taken for an effect. The order depends only
-on the existing runs. A run is kept if its manifest holds the same plan, files, program and kernel. A run that differs is
-replaced only with ``--again`` or ``--renew`` (`testbed.campaign.stored.folders`). A run that fails does not stop the
-others and is listed at the end.
+Missing runs are made in a shuffled order, so that a drift of the machine does not look like an effect. The order depends only
+on the existing runs. A run is kept if its manifest holds the same plan, files, program, and kernel. A run that differs is
+replaced only with ``--again`` or ``--renew`` (`testbed.campaign.stored.folders`). A failed run does not stop the others and is
+listed at the end.
 
-Experiments of schedules (``kind = "schedules"``) are computed here, regardless of the flags for backends and repetitions.
+Experiments of schedules (``kind = "schedules"``) are computed on this machine, regardless of the flags for backends and repetitions.
 
-Several other machines (``--on ssh:a --on ssh:b``) share the runs, one at a time each.
+Several other machines (``--on ssh:a --on ssh:b``) share the runs; each takes one at a time.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def _apart(parsed: argparse.Namespace) -> tuple[list[Asked], list[str]]:
-    """Experiments of schedules, and the files of the others; under ``sudo`` read without root, which these need not."""
+    """Return the experiments of schedules, and the files of the others; under ``sudo`` they are read without root."""
     from testbed.linux import privileges
 
     def read() -> tuple[list[Asked], list[str]]:
@@ -217,7 +217,7 @@ def _points_in_full(file: str, given: Mapping[str, Any]) -> int:
 
 
 def _measured(what: str, files: Sequence[str], given: dict[str, Any]) -> int:
-    """Print the backend that can run ``files``, or the flags with which the one measured can; why goes to stderr."""
+    """Print the backend that can run ``files``, or the flags for the measured backend; reasons go to stderr."""
     from testbed import backends
     from testbed.campaign import proposal
     from testbed.campaign.executors import reach
@@ -256,7 +256,7 @@ def _in_real_time(file: str, given: dict[str, Any]) -> list[Planned]:
 
 
 def _carried_out(planned: list[Planned], machines: dict[str, Backend], parsed: argparse.Namespace) -> int:
-    """Run what is missing, then sum up every experiment; an exit code."""
+    """Run what is missing and summarise every experiment. Returns an exit code."""
     from testbed.campaign import driver, sweep_request
     from testbed.campaign.executors import choice
     from testbed.campaign.stored import folders
@@ -304,7 +304,8 @@ def _left_out(words: str) -> None:
 def _verified(
     runs: Sequence[Wanted], failures: Sequence[Failure], lanes: Sequence[Executor], share: float | None, out: Path
 ) -> Sequence[str]:
-    """Repeat a ``share`` of what was just run; the folders of those that came out otherwise. What came of it is kept in ``out``."""
+    """Repeat a fraction ``share`` of the new runs, store the result below ``out``, and return the folders of those
+    that differ."""
     from testbed.campaign import determinism_check
     from testbed.core.runs import determinism_log, documents, rundir
 

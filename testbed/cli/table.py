@@ -67,7 +67,7 @@ def legend(summary: Summary) -> Iterator[str]:
 
 
 def jobs_table(summary: Summary) -> Sheet | None:
-    """The jobs of an experiment, each by itself; None if all are equal."""
+    """Return a table with a row for each job; None if all jobs are equal."""
     first = summary.results[0].per_job
     if len({(job.trace, job.workers, job.ideal_s) for job in first}) <= 1:
         return None
@@ -98,7 +98,7 @@ def _format_system(job: JobResult, row: Result, summary: Summary) -> str:
 
 
 def gpus_tables(summary: Summary) -> list[Sheet]:
-    """What became of jobs that hold GPUs; nothing if none of them do."""
+    """Return the tables of schedule metrics; empty if no job requests GPUs."""
     found = {_name(row, summary): row.schedule for row in summary.results if row.schedule is not None}
     return metrics_tables(found) if found else []
 
@@ -106,7 +106,7 @@ def gpus_tables(summary: Summary) -> list[Sheet]:
 def metrics_tables(
     rows: Mapping[str, Metrics], title: str = "", more: Mapping[str, Sequence[str]] | None = None
 ) -> list[Sheet]:
-    """Two tables with a row for each schedule: what jobs took, and how GPUs were used, with ``more`` columns of that."""
+    """Return two tables with a row for each schedule: times of jobs, and use of GPUs with ``more`` columns."""
     more = more or {}
     idle = ("idle (GPU-h)\nfragment", "\nwaiting", "\ncontended")
     times, used = [], []

@@ -1,4 +1,4 @@
-"""What a figure command reports of results that it cannot use."""
+"""Errors of figure commands for results that they cannot use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from testbed.core.errors import RequestError
 def check_there(folders: Iterable[Path]) -> None:
     """Raises `RequestError` for a folder that is not there, before anything slow is imported."""
     for folder in folders:
-        if not os.path.isdir(folder):  # which raises nothing, whatever the name
+        if not os.path.isdir(folder):  # unlike Path.is_dir, os.path.isdir raises no error for any name
             why = "is a file" if os.path.exists(folder) else "is not there"
             raise RequestError(
                 f"the folder {text.shown(folder, 200)} {why}. Name a results folder, such as results, or the folder of one experiment."

@@ -16,7 +16,7 @@ GUTTER, NARROW_GUTTER = 26, 6  # columns before the help of a flag; the second b
 
 
 class Formatter(argparse.HelpFormatter):
-    """Help in lines no wider than the terminal, with whole words."""
+    """Format help text in lines no wider than the terminal, broken only between words."""
 
     def __init__(self, prog: str) -> None:
         columns = shutil.get_terminal_size().columns
@@ -51,7 +51,7 @@ class Formatter(argparse.HelpFormatter):
 
 
 def fitted(text: str, columns: int, first: str = "", later: str = "") -> list[str]:
-    """Prose in lines of so many columns, after an indentation of the first line and one of the others."""
+    """Wrap ``text`` to lines of at most ``columns`` characters, indented by ``first`` and then by ``later``."""
     return textwrap.wrap(
         text, columns, initial_indent=first, subsequent_indent=later, break_long_words=False, break_on_hyphens=False
     ) or [first]
@@ -71,7 +71,8 @@ class Parser(argparse.ArgumentParser):
         )
 
     def format_help(self) -> str:
-        """A line of an example that goes on ends as a shell wants it, so that it can be pasted."""
+        """Return the help, examples first; a wrapped example ends its lines with a backslash, so that it can be pasted
+        into a shell."""
         columns = shutil.get_terminal_size().columns - len(" \\")
         lines = [
             " \\\n".join(fitted(f"{self.prog} {example}", columns, "  ", " " * NARROW_GUTTER))

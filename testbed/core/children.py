@@ -15,7 +15,7 @@ from testbed.core import interruption
 
 PR_SET_PDEATHSIG, PR_GET_PDEATHSIG = 1, 2
 PATIENCE_S = 120.0  # for a program to end its own children, once it is asked to end
-GRACE_S = 5.0  # for a program to end by itself: Ctrl-C in a terminal reaches it, too
+GRACE_S = 5.0  # seconds for a program to end without a further signal: Ctrl-C in a terminal reaches it, too
 
 _libc = ctypes.CDLL(None)  # loaded before a process forks
 
@@ -35,14 +35,14 @@ def end_with_sudo() -> None:
 
 
 def ended_with() -> int:
-    """The signal that `end_with` has asked for; 0: none."""
+    """Return the signal number set by `end_with`; 0 if there is none (prctl(2), PR_GET_PDEATHSIG)."""
     number = ctypes.c_int()
     _libc.prctl(PR_GET_PDEATHSIG, ctypes.byref(number))
     return number.value
 
 
 def ends_with_parent(number: signal.Signals) -> Callable[[], None]:
-    """For ``preexec_fn``: the new process is sent that signal when this one ends."""
+    """Return a ``preexec_fn`` after which the kernel sends the new process signal ``number`` when this process ends."""
     parent = os.getpid()
 
     def begin() -> None:
@@ -79,11 +79,12 @@ def run(
     command: Sequence[str], *, env: Mapping[str, str], stdin: int | None = None, stdout: IO[str] | int | None = None,
     stderr: IO[str] | None = None, in_terminal: bool = False,
 ) -> int:  # fmt: skip
-    """Run ``command`` to its end and return its code, as `subprocess` has it. Raises `OSError` if it cannot be started.
+    """Run ``command`` to its end and return its exit code, as `subprocess` reports it. Raises `OSError` if it cannot
+    be started.
 
-    Where this process is asked to end, so is the command: by SIGTERM, then by SIGKILL. This process goes on once the command has
-    ended. Where this process is killed, the command is sent SIGTERM. ``in_terminal``: it stays in this process's group, so that the
-    terminal's own signals reach it.
+    If this process receives a signal to end, it ends the command first: by SIGTERM, then by SIGKILL. If this process is killed,
+    the kernel sends the command SIGTERM. ``in_terminal``: the command stays in this process's group, so that signals of the
+    terminal reach it.
     """
     with interruption.deferred():
         process = subprocess.Popen(

@@ -28,7 +28,10 @@ def sleep_until(deadline_ns: int) -> None:
 
 
 class PeriodicTimer:
-    """Expires every ``interval_ns``, from ``first_ns`` on: timerfd(2), readable then until it is asked for its `expirations`."""
+    """A timer (timerfd(2), CLOCK_MONOTONIC) that expires every ``interval_ns`` from ``first_ns`` on, both in ns.
+
+    Its descriptor is readable from an expiration until `expirations` is read. Raises `OSError` if the kernel refuses the timer.
+    """
 
     def __init__(self, first_ns: int, interval_ns: int) -> None:
         self._timer = _libc.timerfd_create(time.CLOCK_MONOTONIC, 0)
@@ -45,7 +48,8 @@ class PeriodicTimer:
 
 
 def punctual() -> None:
-    """Ask for timers without slack (50 us by default), here and in processes started from here."""
+    """Set the timer slack of this process and of its children to 1 ns (Linux's default: 50 us), where the kernel
+    allows it."""
     try:
         with open("/proc/self/timerslack_ns", "w") as slack:
             slack.write("1")

@@ -21,7 +21,7 @@ _LIBRARY = ("failed to map segment", "Cannot allocate memory", "cannot allocate 
 
 
 def run(module: str, arguments: Sequence[str]) -> int:
-    """The exit code of ``module.main(arguments)``; nothing that is the machine's fault leaves a traceback."""
+    """Return the exit code of ``module.main(arguments)``; errors of the machine are printed without a traceback."""
     if not _standard_streams():
         sys.stderr.write(
             "error: standard output is closed, so that nothing can be printed. Redirect it to a file or to /dev/null.\n"
@@ -76,7 +76,8 @@ def _say(what: str, code: int) -> int:
 
 
 def _give_up_output() -> None:
-    """What is still to be printed is dropped: Python would try again as it ends, and complain."""
+    """Redirect standard output to /dev/null, because Python would retry the failed write at its exit and print an
+    error."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     except OSError:

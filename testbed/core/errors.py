@@ -69,7 +69,8 @@ class VirtualTimeOnlyError(RequestError):
 
 @contextlib.contextmanager
 def within_unless_named(source: str | None) -> Iterator[None]:
-    """As `within` ``source`` (a file, an experiment), of a wrong request that does not name it."""
+    """Prefix a `RequestError` with ``source`` (a file, an experiment), as `within` does, unless its message already
+    names it."""
     try:
         yield
     except RequestError as error:

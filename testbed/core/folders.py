@@ -22,9 +22,10 @@ NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @contextlib.contextmanager
 def opened(folder: Path, out: Path) -> Iterator[int]:
-    """A descriptor (O_PATH) of ``folder``, which is ``out`` or below it; `RequestError` if there is a link between the two.
+    """Yield an O_PATH descriptor of ``folder``, which is ``out`` or below it; missing folders are created and belong
+    to the caller.
 
-    What is missing is made, and belongs to the caller. Raises `OSError` if it cannot be.
+    Raises `RequestError` if a path component between the two is a symbolic link, and `OSError` if a folder cannot be created.
     """
     fd = os.open("/", WALK)
     try:
@@ -37,7 +38,7 @@ def opened(folder: Path, out: Path) -> Iterator[int]:
 
 
 def check(folder: Path, out: Path) -> None:
-    """Raises `RequestError` if `opened` would; makes nothing."""
+    """Raise `RequestError` if `opened` would; create nothing."""
     here = out.resolve()
     for part in folder.relative_to(out).parts:
         here /= part
@@ -78,7 +79,7 @@ def give_to_caller(fd: int) -> None:
 
 
 def _parts(folder: Path, out: Path) -> tuple[str, ...]:
-    """The names on the way to ``folder``; links on the way to ``out`` are the user's own."""
+    """Return the path components of ``folder``; links above ``out`` are resolved, since the user made them."""
     return (*out.resolve().parts[1:], *folder.relative_to(out).parts)
 
 

@@ -29,5 +29,6 @@ class Grid:
         return now_ns + (self.phase_ns - now_ns) % self.period_ns
 
     def begin_ns(self, now_ns: int) -> int:
-        """When an iteration begins that could begin now: now, or at the next slot if it has drifted."""
+        """Return the start, in ns, of an iteration that is ready at ``now_ns``: that time, or the next slot after too
+        much drift."""
         return self.next_ns(now_ns) if abs(self.drift_ns(now_ns)) > TOLERATED * self.period_ns else now_ns

@@ -1,4 +1,4 @@
-"""Lines about progress where no terminal shows a live display: one every 30 s, with a count and the time left."""
+"""Print progress where no terminal shows a live display: every 30 s a line with a count and the remaining time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def print_error(line: str) -> None:
 
 
 class Heartbeat:
-    """Prints ``line()`` every `EVERY_S` while the context lasts; does nothing if not ``active``."""
+    """Print ``line()`` every `EVERY_S` seconds while the context lasts; do nothing if not ``active``."""
 
     def __init__(
         self, line: Callable[[], str], say: Callable[[str], None] = print_error, *, active: bool = True,

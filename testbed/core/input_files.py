@@ -18,13 +18,13 @@ class FileError(RequestError):
 
 
 class MissingError(FileError):
-    """There is no file of that name."""
+    """The named file does not exist."""
 
 
 def opened(path: Path | str) -> BufferedReader:
-    """``path`` for reading; raises `FileError`.
+    """Open ``path`` for reading, without blocking on a FIFO.
 
-    It is opened without waiting (a FIFO has no end to wait for) and judged by what was opened.
+    Raises `FileError` if it is no regular file or cannot be read.
     """
     name = shown(path, 200)
     if not is_text(str(path)):
@@ -48,9 +48,9 @@ def opened(path: Path | str) -> BufferedReader:
 
 
 def read_bytes(path: Path | str, most_bytes: int) -> bytes:
-    """All of ``path``, ``most_bytes`` at most; raises `FileError`.
+    """Return the content of ``path``. Raises `FileError` if it has more than ``most_bytes`` bytes or cannot be read.
 
-    It is never read beyond its limit, because the reported size may be wrong (0 in /proc, too small for a growing file).
+    The limit applies to the bytes read, because the reported size can be wrong (0 in /proc, too small for a growing file).
     """
     with opened(path) as file:
         try:
@@ -65,7 +65,7 @@ def read_bytes(path: Path | str, most_bytes: int) -> bytes:
 
 
 def read_text(path: Path | str, most_bytes: int) -> str:
-    """As `read_bytes`, decoded; raises `FileError` if it is not UTF-8."""
+    """Return the content of ``path`` as text. Raises `FileError` as `read_bytes` does, and if it is not UTF-8."""
     try:
         return read_bytes(path, most_bytes).decode()
     except UnicodeDecodeError as error:

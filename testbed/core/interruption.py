@@ -22,7 +22,7 @@ _kept = ""
 
 
 def listen() -> None:
-    """From now on each of them ends this process; but not what is ignored, by nohup or in the background of a shell."""
+    """End this process on each of the handled signals, except those ignored by nohup or by a shell's background job."""
     global _asked, _kept  # noqa: PLW0603 (a signal handler has nothing else to write to)
     _asked = _kept = ""
     for number in _WORDS:
@@ -69,7 +69,8 @@ def keeping(what: str) -> Iterator[None]:
 
 
 def guarded(command: Callable[[], int]) -> int:
-    """The exit code of ``command``: of an interrupted one `EXIT_INTERRUPTED`, after a line that ends with what is kept (`keeping`)."""
+    """Return the exit code of ``command``, or `EXIT_INTERRUPTED` after a printed line that states what is kept
+    (`keeping`)."""
     try:
         return command()
     except KeyboardInterrupt as interrupt:

@@ -18,7 +18,7 @@ class Layout:
     name: str
     header: str
     members: dict[str, tuple[int, str]]
-    size: int | None = None  # of the whole, where it matters
+    size: int | None = None  # bytes of the complete struct, where it matters
 
     def reader(self, *members: str) -> struct.Struct:
         """Unpacks these."""
@@ -59,7 +59,7 @@ QUEUE_STATS = Layout(
     {"qlen": (0, "I"), "backlog": (4, "I"), "drops": (8, "I")},
 )
 BASIC_STATS = Layout("struct gnet_stats_basic", f"{UAPI}gen_stats.h", {"bytes": (0, "Q"), "packets": (8, "I")})
-# In maps of our programs (eBPF): a look-up writes the whole value.
+# In maps of the testbed's eBPF programs: a look-up writes the complete value.
 FLOW_KEY = Layout("struct mltcp_flow_key", "mltcp_reno.bpf.c", {"netns": (0, "Q")}, 48)
 JOB_KEY = Layout("struct mltcp_job_key", "mltcp_reno.bpf.c", {"netns": (0, "Q"), "mark": (8, "I")}, 16)
 JOB = Layout("struct mltcp_job", "mltcp_reno.bpf.c", {"sent": (0, "Q"), "total_bytes": (8, "Q")}, 24)

@@ -20,7 +20,7 @@ from pathlib import Path
 from testbed.core import folders
 from testbed.core.errors import MachineError
 
-FILE = ".lock-"  # what the names of these files begin with
+FILE = ".lock-"  # prefix of the names of lock files
 TRIES, RETRY_S = 3, 0.05  # another command may just be removing the file
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 

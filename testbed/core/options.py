@@ -1,8 +1,8 @@
 """Options behind a name (``cassini:step=2,over=cubic``), declared by the frozen dataclass that holds them.
 
-A module that takes options has ``Options``, every field made by `option`: its default, what it means, and how its
-text is read. From these follow the help and the typed values. `testbed.core.system_text` takes the text apart, and `read` is the one reader of
-its pairs. There is one reader for each type: `Integer`, `Number`, `Fraction`, `OneOf`, `Position`, `Boolean`, `Time`, `Seconds`, `Bytes`,
+A module with options defines ``Options``, whose fields are made by `option`: default, meaning, and reader of the text.
+Help and typed values follow from these. `testbed.core.system_text` splits the text, and `read` converts its pairs.
+Each type has one reader: `Integer`, `Number`, `Fraction`, `OneOf`, `Position`, `Boolean`, `Time`, `Seconds`, `Bytes`,
 `Name`. A reader raises `ValueError` for a text that is no value of its type.
 """
 
@@ -25,7 +25,7 @@ Q = TypeVar("Q", bound=Quantity)
 
 
 class OptionError(RequestError):
-    """No such option, or a value that it does not take; the message lists the valid ones."""
+    """An unknown option or an invalid value; the message lists the valid ones."""
 
 
 def option(default: T, meaning: str, read: Callable[[str], T], *, alias: str = "") -> T:
@@ -36,7 +36,7 @@ def option(default: T, meaning: str, read: Callable[[str], T], *, alias: str = "
 
 @dataclass(frozen=True)
 class Declared:
-    """One option: its name, what it means, how its text is read, and another name, which help leaves out."""
+    """One option: name, meaning, reader of its text, and a former name, which help omits."""
 
     name: str
     meaning: str
@@ -93,12 +93,12 @@ def names(options: Sequence[Declared]) -> set[str]:
 
 
 def effective(options: Any) -> dict[str, str]:
-    """Every option with the value that it has, as written or by default."""
+    """Return every option with its value as text, explicit or default."""
     return {one.name: str(getattr(options, one.name)) for one in declared(type(options))}
 
 
 def meanings(options: Sequence[Declared]) -> str:
-    """Every option and what it means, in one line."""
+    """Return one line with every option and its meaning."""
     return ", ".join(f"{one.name} ({one.meaning})" for one in options)
 
 
@@ -108,7 +108,7 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
 
 @dataclass(frozen=True)
 class Integer:
-    """A whole number; nothing is rounded."""
+    """A reader of whole numbers from ``low`` to ``high``; it rounds nothing."""
 
     low: int
     high: int
@@ -156,7 +156,10 @@ class Fraction:
 
 @dataclass(frozen=True)
 class OneOf:
-    """One of some words. An alias is read as the word it stands for: ``OneOf("zero", "local", keep="local")``."""
+    """A reader of one of several words.
+
+    An alias is read as its canonical word: ``OneOf("zero", "local", keep="local")``.
+    """
 
     words: tuple[str, ...]
     aliases: tuple[tuple[str, str], ...] = ()

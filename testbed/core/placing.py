@@ -15,7 +15,10 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a job asks for. ``compute_s`` is of an iteration: forward and backward, by the whole mini-batch."""
+    """A job's request for GPUs.
+
+    ``compute_s`` is the forward and backward time of one iteration (complete mini-batch), in seconds.
+    """
 
     job: int
     gpus: int
@@ -71,21 +74,21 @@ class Assignments:
 
 @dataclass(frozen=True)
 class Idle:
-    """GPU-hours until the last job has ended in which GPUs computed and sent nothing of use, by cause."""
+    """GPU-hours without useful computation or communication until the last job has ended, by cause."""
 
     fragment: float  # jobs wait, and each needs more GPUs than are free
-    waiting: float  # jobs wait that the free GPUs have room for: the policy has them wait
+    waiting: float  # jobs wait although enough GPUs are free: the policy delays them
     contention: float  # held by jobs that others slow down, or that restart
     no_job: float  # no job waits
 
 
 @dataclass(frozen=True)
 class Metrics:
-    """Of a whole schedule; times in seconds, completion and queueing since arrival. Alone: on an empty cluster, on the fewest
-    servers that hold the job.
+    """Metrics of a complete schedule; times in seconds, completion and queueing since arrival.
 
-    Completion, queueing, slowdown, ρ and Jain's index are of the jobs that came to their end, and NaN if none did. The rest is of all
-    jobs until the last one ended or, if the schedule was cut off, until then; the makespan of such a schedule is NaN.
+    *Isolated* means on an empty cluster, on the fewest servers that hold the job. Completion, queueing, slowdown, ρ and Jain's
+    index cover the jobs that ended; they are NaN if none did. The other metrics cover all jobs until the last one ended, or until
+    the schedule was cut off; the makespan of such a schedule is NaN.
     """
 
     makespan_s: float

@@ -1,7 +1,7 @@
-"""The progress of a long computation: it counts, and a listener, if there is one, is called from time to time.
+"""Report the progress of a long computation to a listener, if there is one.
 
-A command line listens (`listening`) and prints. The computation is independent of this output. Inside `silent` nothing is
-printed.
+A command line installs a listener (`listening`) and prints. The computation does not depend on this output. Inside `silent`
+nothing is printed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _ignore(done: int) -> None:
 
 @contextlib.contextmanager
 def silent() -> Iterator[None]:
-    """Notes of what is called inside are not printed; nor is what it starts."""
+    """Suppress progress notes of calls inside the context, and of processes started there."""
     token = _silent.set(True)
     try:
         yield

@@ -9,11 +9,12 @@ from testbed.core.environment import IS_CHECKOUT, PACKAGES, ROOT
 
 CONTENT = ("kernel", "topologies", "workloads")
 READ = (".py", ".c", ".h", ".json", ".config")  # suffixes
-REPORTS = "report"  # reads what a run leaves, and has no part in it
+REPORTS = "report"  # reads results and does not affect a run
 
 
 def files() -> Iterator[tuple[str, Path]]:
-    """Every file that has a part in a run, sorted, with its name below the folder that holds the package `testbed`."""
+    """Yield every file whose content can affect a run, sorted, with its name relative to the folder of the package
+    `testbed`."""
     base = Path(PACKAGES)
     folders = [base / "testbed", *(Path(ROOT, name) for name in CONTENT if IS_CHECKOUT)]
     for folder in folders:

@@ -1,6 +1,6 @@
-"""A command from its first line to its last: what asks it to end gives exit code 130, also while Python imports and exits.
+"""Start a command so that a signal gives exit code 130 also while Python imports modules and exits.
 
-Python ends by the signal itself before the first line of `ended`. Runs under any Python from 3.9 on, without a single package.
+Python ends by the signal itself before the first line of `ended`. Runs under Python 3.9 or newer, with the standard library only.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The text form of a system, ``reno:early_close=0.8+cubic,label=mine``, and its only parser.
+"""The text form of a system, ``reno:early_close=0.8+cubic,label=mine``, and its parser.
 
 ::
 
@@ -7,10 +7,10 @@
     OPTION = KEY "=" VALUE
 
 NAME is a registered name or a file (``./mine.py``, ``./tcp_mine.c``), and ends at the first ``:``. VALUE has no comma. Only
-congestion controls alternate. A ``+`` in the options of anything else belongs to the value: ``mlt:bands=2+drop``.
-``label=`` and ``role=`` belong to the whole system, in any part. Job schedulers and models of a training are a PART, too.
+congestion controls alternate. A ``+`` in the options of another system belongs to the value: ``mlt:bands=2+drop``.
+``label=`` and ``role=`` apply to the complete system, in any part. Job schedulers and trained models are a PART, too.
 
-Each kind defines the meaning of its keys and values (`testbed.core.options`).
+Each kind of system defines its keys and values (`testbed.core.options`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from testbed.core.errors import RequestError
 from testbed.core.text import quoted
 
 Pairs = tuple[tuple[str, str], ...]
-WHOLE = ("label", "role")  # options of the whole system
+WHOLE = ("label", "role")  # options of the complete system
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,10 @@ class SystemText:
 
 
 def parse(text: str, takes_turns: Callable[[str], bool]) -> SystemText:
-    """Read a whole system. ``takes_turns``: whether another part may follow the options of a name. Raises `RequestError`."""
+    """Parse a complete system. ``takes_turns(name)``: True if a ``+`` after the options of ``name`` begins another part.
+
+    Raises `RequestError`.
+    """
     pieces: list[str] = []
     for piece in text.split("+"):
         if pieces and ":" in pieces[-1] and not takes_turns(name_of(pieces[-1])):

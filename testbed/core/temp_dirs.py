@@ -38,14 +38,15 @@ for _ in range(50):
 
 @contextlib.contextmanager
 def removed_in_any_case(path: Path, folder: int | None = None) -> Iterator[None]:
-    """At the end there is nothing at ``path`` (of the folder with that descriptor), even if this process is killed before."""
+    """Remove ``path`` (relative to the folder descriptor ``folder``, if given) at the end, also if this process is
+    killed before."""
     with removed_unless_kept(path, folder):
         yield
 
 
 @contextlib.contextmanager
 def removed_unless_kept(path: Path, folder: int | None = None) -> Iterator[Callable[[], None]]:
-    """As `removed_in_any_case`, until the function that this gives is called."""
+    """Remove ``path`` as `removed_in_any_case` does, unless the yielded function is called first."""
     where = path.absolute() if folder is None else Path(f"/proc/self/fd/{folder}", path)
     command = [sys.executable, "-I", "-S", "-c", REMOVER, str(where)]
     kept = () if folder is None else (folder,)
@@ -81,7 +82,7 @@ def locked(folder: Path, above: int | None = None) -> Iterator[int]:
 
 def _say(remover: subprocess.Popen[bytes]) -> None:
     assert remover.stdin is not None
-    with contextlib.suppress(BrokenPipeError):  # it was killed, and removes nothing
+    with contextlib.suppress(BrokenPipeError):  # the remover was killed, and removes nothing
         remover.stdin.write(b"kept")
         remover.stdin.flush()
 

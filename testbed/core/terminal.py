@@ -1,6 +1,6 @@
-"""Text that fits the width of a terminal: tables that leave out columns, prose that is wrapped between words.
+"""Fit text to the width of a terminal: tables omit columns, and prose wraps between words.
 
-A word is never broken, and a row never loses its name: a table leaves out columns from the right until the others fit.
+A table omits columns from the right until the others fit; the columns that name its rows always stay.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ def width(usual: int = USUAL) -> int:
 
 
 def console(usual: int = USUAL) -> Console:
-    """For standard output: as wide as `width`; printed text is not changed."""
+    """Return a console for standard output, as wide as `width`; it does not alter printed text."""
     return Console(width=width(usual), highlight=False, markup=False, soft_wrap=True)
 
 
 def errors() -> Console:
-    """For standard error: as wide as its terminal; where it has none, as `width`."""
+    """Return a console for standard error, as wide as its terminal, or as `width` without one."""
     found = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     if not found.is_terminal:
         found.width = width()
@@ -85,7 +85,7 @@ class Column:
 
     heading: str = ""  # with line breaks where there are several lines
     right: bool = False
-    prose: bool = False  # wrapped within what the others leave; the last one alone
+    prose: bool = False  # wrapped within the remaining width; only for the last column
 
     @property
     def title(self) -> str:
@@ -95,7 +95,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table. The first ``names`` columns are never left out; where they leave no room they go below each other."""
+    """A table. The first ``names`` columns always stay; if they need the full width, the others go below them."""
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]
@@ -104,7 +104,7 @@ class Sheet:
     space: int = 2  # columns between two columns
 
     def print(self, to: Console) -> tuple[str, ...]:
-        """Print the columns that fit, and report the others; returns the titles of those left out."""
+        """Print the columns that fit, list the omitted ones in a line, and return their titles."""
         lines, left_out = self.lines(to.width)
         for line in lines:
             to.print(line)
@@ -147,7 +147,8 @@ class Sheet:
         return sum(wide) + self.space * (len(wide) - 1)
 
     def _fitting(self, columns: int) -> list[int]:
-        """The columns without those that do not fit, from the right; prose goes below the others where it has no room."""
+        """Return the indices of the columns that fit; columns of prose go below the others if the rest of the line is
+        too narrow."""
         shown = list(range(len(self.columns)))
         while self._needs(shown) > columns:
             last = max((number for number in shown[self.names :] if not self.columns[number].prose), default=None)

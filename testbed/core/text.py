@@ -15,7 +15,7 @@ from collections.abc import Collection, Sequence
 from decimal import Decimal
 
 LONGEST = 80  # characters of one name or value
-LONGEST_PARAGRAPH = 4000  # characters of a whole message
+LONGEST_PARAGRAPH = 4000  # characters of a complete message
 _WORD = re.compile(rf"[^\s/]{{{LONGEST + 1},}}")  # the number of folders in a path is not limited
 
 
@@ -25,17 +25,19 @@ def plain(text: object) -> str:
 
 
 def shown(text: object, limit: int = LONGEST) -> str:
-    """``text`` as `plain` has it, at most ``limit`` characters: what is too long loses its middle."""
+    """Return ``text`` without control characters (`plain`), at most ``limit`` characters; a longer text loses its
+    middle."""
     return _cut(plain(text), limit)
 
 
 def quoted(text: object, limit: int = LONGEST) -> str:
-    """As `shown`, in quotes."""
+    """Return ``text`` as `shown` does, in single quotes."""
     return f"'{shown(text, limit)}'"
 
 
 def paragraph(message: object) -> str:
-    """A whole message for a terminal: its own line breaks stay, control characters and endless words do not."""
+    """Return a complete message for a terminal: its line breaks stay, control characters and overlong words are
+    shortened."""
     lines = [_WORD.sub(lambda word: shown(word[0]), plain(line.expandtabs())) for line in str(message).split("\n")]
     return _cut("\n".join(lines), LONGEST_PARAGRAPH)
 

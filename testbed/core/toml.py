@@ -1,4 +1,4 @@
-"""TOML as people write it; what no file of ours needs is refused before it costs anything."""
+"""Parse TOML that users write; refuse deep nesting before it costs time or memory."""
 
 from __future__ import annotations
 

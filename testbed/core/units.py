@@ -29,7 +29,7 @@ from testbed.core.text import decimal, quoted, shown
 _NUMBER = re.compile(r"\s*([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*(\S*)\s*")
 
 
-class UnitError(RequestError, ValueError):  # msgspec, too, asks for a ValueError and adds the field
+class UnitError(RequestError, ValueError):  # msgspec, too, needs a ValueError, to which it adds the field
     """A quantity that cannot be read; the message lists accepted forms."""
 
 
@@ -62,13 +62,13 @@ class Quantity(int):
             raise UnitError(f"{quoted(unit)} is not a unit of a {cls.noun}{hint}. Write {cls.examples}.")
         if number < 0:
             raise UnitError(f"the {cls.noun} {quoted(text)} is negative.")
-        if not number.is_finite() or number > Decimal(cls.limit) / scale:  # a product could be beyond Decimal
+        if not number.is_finite() or number > Decimal(cls.limit) / scale:  # a product could exceed Decimal's range
             raise UnitError(f"the {cls.noun} {quoted(text)} is too large to emulate.")
         return cls(int((number * scale).to_integral_value()))
 
     @property
     def exact(self) -> str:
-        """This quantity as text that `parse` reads back to the very same one: ``107.012345ms``."""
+        """Return this quantity as text that `parse` reads back to an equal one: ``107.012345ms``."""
         unit, scale = next((u, s) for u, s in self.written if self >= s or s == 1)
         return f"{(Decimal(int(self)) / scale).normalize():f}{unit}"
 
@@ -181,12 +181,12 @@ def _shortest(value: int, scales: list[tuple[int, str]], base: str) -> str:
 
 
 def rate_text(bps: float) -> str:
-    """A rate that need not be whole, for people: up to six digits, ``156.25 Mbit/s``."""
+    """Format a rate in bit/s, rounded to six digits: ``156.25 Mbit/s``."""
     return _rounded(bps, _RATES, 6)
 
 
 def size_text(count: float) -> str:
-    """Bytes that need not be whole, for people: three digits, ``2.88 MB``."""
+    """Format a number of bytes, rounded to three digits: ``2.88 MB``."""
     return _rounded(count, _SIZES, 3)
 
 

@@ -1,5 +1,5 @@
-"""A run in formats of other tools, one file a format.
+"""Convert a run to formats of other tools, one module a format.
 
-`timeline` is what happened in a run: iterations, computes and exchanges of each rank. The formats are made of that and of the run's
-tables. No module here writes a file or starts a run: the command ``mltcp export`` writes what they return.
+`timeline` holds iterations, computes and exchanges of each rank. The formats are made of it and of the run's tables. No module here
+writes a file or starts a run: the command ``mltcp export`` writes the returned text.
 """

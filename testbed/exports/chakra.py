@@ -1,7 +1,7 @@
 """Chakra execution traces (MLCommons), protobuf: one rank of a job, times in whole microseconds since 1970.
 
 The messages are those of Chakra's ``schema/protobuf/et_def.proto``, version 0.0.4. A node ``ProfilerStep#k`` of type METADATA_NODE begins
-each iteration. ``comm_size`` of an all-gather or reduce-scatter is the size of the whole tensor.
+each iteration. ``comm_size`` of an all-gather or reduce-scatter is the size of the complete tensor.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""NCCL Inspector's JSON lines (NVIDIA/nccl, ``ext-profiler/inspector``, format v4.0): each exchange of one rank, in the order in which they ended.
+"""NCCL Inspector's JSON lines (NVIDIA/nccl, ``ext-profiler/inspector``, format v4.0): each exchange of one rank, in
+order of their ends.
 
-``coll_msg_size_bytes`` is what NCCL counts on one rank: of an all-gather the part that a rank contributes, of a reduce-scatter the part
-that it keeps. Times are in whole microseconds since 1970, and ``event_trace_ts`` is that of ``NCCL_INSPECTOR_DUMP_VERBOSE=1``, of one
-channel. Computes are in no such file.
+``coll_msg_size_bytes`` is NCCL's count on one rank: for an all-gather the part that a rank contributes, for a reduce-scatter the part
+that it keeps. Times are in whole microseconds since 1970. ``event_trace_ts`` has the form of ``NCCL_INSPECTOR_DUMP_VERBOSE=1``, with
+one channel. The format has no computes.
 """
 
 from __future__ import annotations

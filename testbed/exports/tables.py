@@ -8,7 +8,7 @@ from testbed.core.runs.load import Run
 
 
 def of(run: Run) -> dict[str, pd.DataFrame]:
-    """All tables of a run by name, in the order of names."""
+    """Return all tables of a run by name, ordered by name."""
     found = {}
     for path in sorted(run.path.glob("*.csv")):
         table = run.table(path.stem)

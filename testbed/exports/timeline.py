@@ -29,7 +29,7 @@ Span = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """What a rank did from ``start_s`` to ``end_s``, in seconds since the start of the run."""
+    """An activity of a rank from ``start_s`` to ``end_s``, in seconds since the start of the run."""
 
     job: int
     rank: int
@@ -38,7 +38,7 @@ class Slice:
     kind: str  # `ITERATION`, `COMPUTE`, a collective, "send", "recv", or "" for an exchange of a real program
     start_s: float
     end_s: float
-    bytes: int | None = None  # of the whole tensor of an exchange; None: unknown
+    bytes: int | None = None  # of the complete tensor of an exchange; None: unknown
     group: Group = NO_GROUP  # of an exchange: its name, and its ranks in order
     peer: int | None = None  # of a message
     splits: tuple[int, ...] = ()  # bytes for each member of an uneven all-to-all
@@ -51,7 +51,8 @@ class Slice:
 
 
 def of_job(run: Run, job: JobPlan, rank: int | None = None) -> list[Slice]:
-    """The slices of every rank of a job (or of one), by rank, iteration and time; an iteration comes before what is in it."""
+    """Return the slices of every rank of a job (or of one), by rank, iteration and time; iterations precede their
+    content."""
     measured: defaultdict[tuple[int, int], dict[str, Span]] = defaultdict(dict)
     own = run.operations[run.operations["job"] == job.job]
     columns = ("worker", "iteration", "operation", "start_s", "end_s")
@@ -111,7 +112,7 @@ def check_sizes(job: JobPlan) -> None:
 
 
 def started_us(run: Run) -> int:
-    """When a run started, in microseconds since 1970: times of formats that have no start of their own count from here."""
+    """Return the start of a run in microseconds since 1970, the origin of formats without a start time."""
     return int(datetime.fromisoformat(run.manifest.started).timestamp()) * 1_000_000
 
 
@@ -153,7 +154,10 @@ def _after(op: Operation | None) -> tuple[str, ...]:
 
 
 def _exchange(one: Slice, op: Operation | None, job: JobPlan) -> list[Slice]:
-    """With its data from the plan. A one-way exchange is a send on one rank and a receive on the other; in a pipeline it is both."""
+    """Return an exchange with its data from the plan.
+
+    A one-way exchange is a send on one rank and a receive on the other; a pipeline has both.
+    """
     if op is None:
         return [one]
     ranks = op.members or tuple(range(len(job.hosts)))

@@ -1,6 +1,6 @@
-"""A kernel that is none: it records what settings do to it, in order, and holds it as a kernel would.
+"""A fake kernel for tests: it records the settings applied to it, in order, and holds them as a kernel would.
 
-For tests: the order of steps is data, and so is what a kernel answers that does not take a setting (`Recording.spoil`).
+The order of steps is data, and `Recording.spoil` replaces the answers of a kernel that rejects a setting.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from testbed.linux.queues.rates import RATESPEC, ticks
 from testbed.linux.rtnetlink import Kind, Tc
 from testbed.linux.settings import OFFLOADS
 
-Call = tuple[str, str, Any]  # what was done, where, to what
+Call = tuple[str, str, Any]  # operation, node, argument
 
 
 @dataclass
@@ -28,7 +28,7 @@ class Recording:
 
     kinds: Mapping[str, str] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)
-    spoil: Callable[[Tc], Tc | None] = lambda message: message  # what the kernel makes of it; None: it forgets it
+    spoil: Callable[[Tc], Tc | None] = lambda message: message  # the message as the kernel keeps it; None: dropped
     _sysctls: dict[tuple[str, str], str] = field(default_factory=dict)
     _links: dict[str, dict[str, Any]] = field(default_factory=dict)
     _offloads: dict[str, bool] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class Recording:
         held = self._queues.setdefault(device, [])
         for message in messages:
             self.calls.append(("change" if change else message.what, device, message.kind))
-            if message.what == "qdisc":  # in the place of what was there
+            if message.what == "qdisc":  # replaces the previous one
                 held[:] = [each for each in held if each.what != "qdisc" or each.parent != message.parent]
             if (kept := self.spoil(message)) is not None:
                 held += _as_shown(kept)

@@ -28,14 +28,14 @@ NAMESPACED_SINCE = (6, 11)  # both
 
 @dataclass(frozen=True)
 class Features:
-    """What one kernel has. The defaults are a Linux of today that is the machine's own."""
+    """The features of one kernel. The defaults describe a current Linux that is the machine's own."""
 
     clock: Literal["real", "virtual"] = "real"
     red: bool = True
     prio: bool = True
     htb: bool = True
     netem: bool = True
-    modules: frozenset[str] = frozenset()  # our congestion controls that it has as modules; others are eBPF
+    modules: frozenset[str] = frozenset()  # the testbed's congestion controls that it has as modules; others are eBPF
     stand_ins: frozenset[str] = frozenset()  # the kernel's congestion controls that it lacks; eBPF may replace them
     loads: bool = False  # custom modules may be loaded into it
     rto_min: bool = True  # a minimum RTO per namespace (Linux 6.11)
@@ -44,7 +44,7 @@ class Features:
 
 
 def user_mode(version: tuple[int, ...] | None = None) -> Features:
-    """Of the user-mode Linux that kernel/uml/config describes; None: one of today."""
+    """Return the features of user-mode Linux of ``version`` with kernel/uml/config; None: of a current version."""
     new = version is None or version >= NAMESPACED_SINCE
     return Features(
         clock="virtual", modules=frozenset(catalogue.names()), loads=True, rto_min=new, hash_seed=new, ipv6=False
@@ -52,7 +52,8 @@ def user_mode(version: tuple[int, ...] | None = None) -> Features:
 
 
 def running() -> Features:
-    """Of the user-mode Linux that this process runs in, by its version: what is tried there draws random numbers."""
+    """Return the features of the user-mode Linux that runs this process, by its version: trying them would draw random
+    numbers."""
     return user_mode(tuple(int(number) for number in re.findall(r"\d+", platform.release())[:2]))
 
 
@@ -66,7 +67,7 @@ def confirm(features: Features) -> None:
 
 
 def probe() -> Features:
-    """Of the kernel that this process runs on; needs root."""
+    """Return the features of the running kernel. Needs root."""
     return Features(
         red=supported("red"),
         prio=supported("prio"),
@@ -81,17 +82,18 @@ def probe() -> Features:
 
 
 def _programs() -> set[str]:
-    """What has an eBPF program here and is not ours."""
+    """Return the names of eBPF programs that are not the testbed's own."""
     return {path.name.removesuffix(".bpf.c") for path in catalogue.PROGRAMS.glob("*.bpf.c")} - set(catalogue.names())
 
 
 def loaded(name: str) -> bool:
-    """Whether our congestion control ``name`` is loaded in this kernel as a module (for example by DKMS)."""
+    """Return True if the testbed's congestion control ``name`` is loaded in this kernel as a module (for example by
+    DKMS)."""
     return name in catalogue.names() and Path(f"/proc/sys/net/{name}").is_dir()
 
 
 def kernel_has(name: str) -> bool:
-    """Whether this kernel gives a socket the congestion control ``name`` (loading its module, if that may be)."""
+    """Return True if a socket can use the congestion control ``name``; loads its module if permitted."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
@@ -117,7 +119,7 @@ _SMALLEST = {
 
 @cache
 def supported(kind: str) -> bool:
-    """Whether the kernel has the qdisc ``kind`` (netem, red, prio, htb), found by trying in a scratch namespace."""
+    """Return True if the kernel has the qdisc ``kind`` (netem, red, prio, htb), tried in a scratch namespace."""
     scratch = netns.create()
     try:
         with Socket(scratch) as route:

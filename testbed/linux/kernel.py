@@ -1,4 +1,5 @@
-"""What settings need of a kernel, as an interface; `testbed.linux.network` has the real one and `testbed.linux.fake_kernel` a fake."""
+"""The interface between settings and a kernel; `testbed.linux.network` implements it, and `testbed.linux.fake_kernel`
+fakes it."""
 
 from __future__ import annotations
 
@@ -12,9 +13,9 @@ from testbed.linux.rtnetlink import Kind, Tc
 
 @dataclass(frozen=True)
 class Addressing:
-    """How a node is joined to others: addresses by device, MACs of neighbours by address, and next hops by prefix.
+    """Addresses of a node by device, MACs of its neighbours by address, and next hops by prefix.
 
-    Addresses of single hosts (/32), which `settings.path_addresses` and `path_routes` add, are none of it.
+    Addresses of single hosts (/32), which `settings.path_addresses` and `path_routes` add, are not included.
     """
 
     addresses: dict[str, str]
@@ -31,17 +32,17 @@ def mac(link: int, end: int) -> str:
 
 
 class Kernel(Protocol):
-    """What settings need of a kernel: a network in it (`testbed.linux.network`), or a fake (`testbed.linux.fake_kernel`)."""
+    """A kernel as settings use it: a network in it (`testbed.linux.network`), or a fake (`testbed.linux.fake_kernel`)."""
 
     def sysctl(self, node: str, key: str) -> str: ...
     def set_sysctl(self, node: str, key: str, value: str) -> None: ...
     def device(self, node: str, device: str) -> Mapping[str, Any]:
-        """Of an interface its ``mtu``, ``state`` and ``gso_max_segs``."""
+        """Return ``mtu`` (bytes), ``state`` and ``gso_max_segs`` of an interface."""
         ...
 
     def set_device(self, node: str, device: str, **values: int) -> None: ...
     def offloads(self, node: str, device: str) -> dict[str, bool]:
-        """Whether ``tso``, ``gso`` and ``gro`` are on."""
+        """Return for ``tso``, ``gso`` and ``gro`` of an interface whether they are on."""
         ...
 
     def set_offloads(self, node: str, device: str, *, on: bool) -> None: ...
@@ -50,20 +51,20 @@ class Kernel(Protocol):
         ...
 
     def queues(self, node: str, device: str, parents: Iterable[int]) -> dict[Kind, Sequence[Tc]]:
-        """What it holds of them; filters of these parents."""
+        """Return the qdiscs, classes, and filters of an interface; filters only below these ``parents``."""
         ...
 
     def set_addressing(self, node: str, addressing: Addressing) -> None:
-        """Join a node to others; nothing is left to do where the network was built so."""
+        """Set addresses, neighbours, and routes of a node; does nothing if the network was built with them."""
         ...
 
     def addressing(self, node: str) -> Addressing:
-        """How a node is joined to others."""
+        """Return addresses, neighbours, and routes of a node."""
         ...
 
     def add_address(self, node: str, device: str, address: str) -> None: ...
     def addresses(self, node: str, device: str) -> Sequence[str]:
-        """Those of one host each (/32)."""
+        """Return the addresses of single hosts (/32) of an interface."""
         ...
 
     def add_route(self, node: str, address: str, vias: Sequence[str]) -> None: ...
@@ -84,7 +85,7 @@ class Kernel(Protocol):
         ...
 
     def way(self, node: str, between: str) -> Mapping[str, str]:
-        """These next hops; none where the device is not up, or no rule leads to them."""
+        """Return the next hops by prefix of a path; empty if its device is down or no rule leads to it."""
         ...
 
     def take_turns(self, node: str, device: str, bit: int, betweens: Sequence[str]) -> None:
@@ -105,15 +106,15 @@ class Kernel(Protocol):
         ...
 
     def kind(self, spec: str) -> str:
-        """What was registered as that: ``kernel`` (its own), ``module`` or ``eBPF``."""
+        """Return how the congestion control ``spec`` was registered: ``kernel``, ``module`` or ``eBPF``."""
         ...
 
     def constants(self, spec: str) -> Mapping[str, int]:
-        """Those of an eBPF program; modules have theirs per namespace."""
+        """Return the constants of an eBPF program; those of modules differ between namespaces."""
         ...
 
     def name(self, spec: str) -> str:
-        """By which sockets ask for it."""
+        """Return the name by which sockets select the congestion control ``spec``."""
         ...
 
     def allow(self, spec: str) -> None:

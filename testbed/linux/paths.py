@@ -1,10 +1,10 @@
-"""Which links a flow takes where several paths are equally short (ECMP), as reported by the kernel.
+"""The path of a flow among equally short ones (ECMP), as reported by the kernel.
 
 Every router hashes addresses, protocol and ports (``fib_multipath_hash_policy=3``), as switches do. Policy 1 is documented
-equally, but uses the hash that the packet's socket drew at random (``l4_hash``, `fib_multipath_hash` in net/ipv4/route.c).
+equally, but uses the random hash of the packet's socket (``l4_hash``, `fib_multipath_hash` in net/ipv4/route.c).
 TCP draws another hash at every timeout. Each router has a separate seed, derived from the run's seed. With equal seeds,
 consecutive routers make the same choice, and some paths stay unused. Ports are fixed (`testbed.replay.worker`). A seed therefore
-gives the same paths to every congestion control, and to a job in isolation.
+gives the same paths to every congestion control, and to an isolated job.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ MOST_HOPS = 64
 
 
 def taken(network: Network, flow: Connection, protocol: int = socket.IPPROTO_TCP) -> list[str]:
-    """The links that packets of ``flow`` cross, in order: ``["l1-s2", …]``.
+    """Return the links that packets of ``flow`` cross, in order: ``["l1-s2", …]``.
 
-    Each node on the way is asked for its route, as a packet with these addresses and
-    ports would find it there; routers must forward (else they have no answer).
+    Each node on the path reports its route for a packet with these addresses and ports. Routers must forward; otherwise they report
+    none. Raises `TestbedError` for a loop.
     """
     nodes = {end.IP(): end.node for end in network.ends()}
     here, target, arrived = nodes[flow.saddr], nodes[flow.daddr], None

@@ -21,7 +21,7 @@ from testbed.core.errors import MachineError, TestbedError
 
 # Folders that variables name; one that the caller cannot write is root's own.
 FOLDERS = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "MPLCONFIGDIR", "TMPDIR")  # fmt: skip
-# One of each kind of what a run reads: code, sources that are compiled, the environment.
+# One file of each kind that a run reads: code, sources to compile, the environment.
 READ = (Path(PACKAGES, "testbed", "run.py"), Path(ROOT, "kernel", "mltcp.h"), Path(sys.executable))
 MOST_SAID_BYTES = 1 << 16
 
@@ -68,12 +68,15 @@ def give_up() -> None:
 
 
 def given_up() -> bool:
-    """Whether ``sudo`` was typed, and root is gone."""
+    """Return True if the process was started by ``sudo`` and has dropped root."""
     return "SUDO_UID" in os.environ and os.geteuid() != 0
 
 
 def without_root(ask: Callable[[], bytes]) -> bytes:
-    """The result of ``ask`` in a child process that has given up root; empty if that fails. Only bytes are returned."""
+    """Return the result of ``ask``, called in a child process without root; empty if that fails.
+
+    Only bytes are returned.
+    """
     ours, its = os.pipe()
     pid = os.fork()
     if pid == 0:

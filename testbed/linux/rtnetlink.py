@@ -1,4 +1,4 @@
-"""rtnetlink as bytes: attributes, messages of traffic control, and a socket that asks; standard library only."""
+"""rtnetlink as bytes: attributes, traffic-control messages, and a socket for requests; standard library only."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Socket:
         list(self.ask(NEW[message.what], NLM_F_ACK, message.packed(index)))
 
     def shown(self, index: int, what: Kind, parent: int = 0) -> list[Tc]:
-        """What the kernel holds at one interface, queues that it made by itself included."""
+        """Return the qdiscs, classes, or filters of one interface, including queues that the kernel created by itself."""
         body = TCMSG.pack(socket.AF_UNSPEC, index, 0, parent, 0)
         if what == "qdisc":
             body += attribute(TCA_DUMP_INVISIBLE, b"")
@@ -110,7 +110,8 @@ class Socket:
         return found
 
     def routes(self) -> dict[str, tuple[str, ...]]:
-        """The next hops to each IPv4 prefix (``0.0.0.0/0``: the default), except those that the kernel added by itself.
+        """Return the next hops of each IPv4 prefix (``0.0.0.0/0``: the default), except those that the kernel added by
+        itself.
 
         A hop with a weight above 1 among several includes its weight: ``10.0.0.1 x 2``.
         """

@@ -1,8 +1,8 @@
-"""Settings that reach a kernel: each is a value that is applied, read back, and printed.
+"""Settings of a kernel: each is a value that is applied, read back, and printed.
 
-A set-up is a list of settings (`testbed.linux.setup_steps`). A mismatch between the value asked for and the value that
-the kernel holds stops the run. A value that the kernel cannot report is recorded as unknown. Nothing is undone, because a
-setting ends with its namespace.
+A set-up is a list of settings (`testbed.linux.setup_steps`). A mismatch between the requested value and the kernel's value stops
+the run. A value that the kernel cannot report is recorded as unknown. Settings are not undone, because they end with their
+namespace.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from testbed.linux.queues.tree import matches
 
 
 class Change(Protocol):
-    """What is applied and read back: a `Setting`, or a tree of queues."""
+    """A change that is applied and read back: a `Setting`, or a tree of queues."""
 
     @property
     def where(self) -> str: ...
@@ -42,7 +42,7 @@ class Change(Protocol):
 
 @dataclass(frozen=True)
 class Setting:
-    """One change in one place. Two settings are equal if they ask for the same, in the same place."""
+    """One change in one place. Settings are equal if place and requested value are equal."""
 
     where: str
     what: str
@@ -57,11 +57,12 @@ ADDRESSES, MTU = "addresses, neighbours and routes", "mtu, up"
 DEFAULT_CC = "net.ipv4.tcp_congestion_control"
 OFFLOADS = ("tso", "gso", "gro")
 PHANTOM = "phantom"
-FIRST_TABLE = 1000  # of routes by which packets go in turn
+FIRST_TABLE = 1000  # first routing table for packet spraying
 
 
 def addressed(node: str, addressing: Addressing) -> Setting:
-    """What a node of the topology is made with; in the manifest by its numbers, since a fat tree has thousands of routes."""
+    """Return the setting of a node's addresses and routes; the manifest has their numbers, since a fat tree has
+    thousands of routes."""
 
     def counts(found: Addressing) -> dict[str, Any]:
         kinds = (kind.name for kind in fields(Addressing))
@@ -77,7 +78,7 @@ def addressed(node: str, addressing: Addressing) -> Setting:
 
 
 def unlike(wanted: Mapping[str, Any], held: Mapping[str, Any]) -> Iterator[str]:
-    """What is held and not wanted, or the other way round, or is not the same."""
+    """Yield a line for each key that only one of the mappings has, or whose values differ."""
     for key in sorted(wanted.keys() | held.keys()):
         if wanted.get(key) != held.get(key):
             yield f"{key}: {held.get(key, 'none')}, not {wanted.get(key, 'there')}"
@@ -105,7 +106,8 @@ def mtu(node: str, device: str, size: int) -> Setting:
 
 
 def frame_by_frame(node: str, device: str) -> Setting:
-    """What TCP sends is one frame at a time; else it paces bunches of up to 64 kB, segmented below it."""
+    """Return the setting by which TCP sends single frames; otherwise it paces bunches of up to 64 kB, segmented below
+    it."""
     return Setting(
         device, "gso_max_segs", 1, "TCP sends frame by frame (gso_max_segs 1)",
         lambda kernel: kernel.set_device(node, device, gso_max_segs=1),
@@ -140,9 +142,9 @@ def path_routes(node: str, hops: Mapping[str, tuple[str, ...]]) -> Setting:
 
 
 def packet_spraying(node: str, ports: tuple[str, ...], bit: int, ways: Iterable[Mapping[str, str]]) -> Setting:
-    """A router that sends packets over equal-cost paths in turn, regardless of their connection (`testbed.networks.spraying.Turns`).
+    """Return the setting of a router that sprays packets over equal-cost paths (`testbed.networks.spraying.Turns`).
 
-    Packets arrive at ``ports``; each way has its next hops by prefix.
+    Packets arrive at ``ports``; each of the ``ways`` has next hops by prefix.
     """
     by_name = {f"way{number}": dict(way) for number, way in enumerate(ways)}
     names = list(by_name)
@@ -239,10 +241,7 @@ def default(node: str, spec: str) -> Setting:
 
 
 def apply_all(settings: Iterable[Change], kernel: Kernel) -> list[ReadBack]:
-    """Apply each setting and read it back; what was found.
-
-    Raises `TestbedError` at the first one the kernel did not take.
-    """
+    """Apply each setting, read it back, and return the values. Raises `TestbedError` at the first mismatch."""
     record = []
     for setting in settings:
         try:
@@ -260,7 +259,7 @@ def apply_all(settings: Iterable[Change], kernel: Kernel) -> list[ReadBack]:
 
 
 def check(setting: Change, found: Any) -> None:
-    """Raises `TestbedError` if the kernel holds something else than was asked for."""
+    """Raise `TestbedError` if the kernel holds another value than requested."""
     if not matches(setting.asked, found):
         raise TestbedError(
             f"{setting.where}: {setting.what} was set to {setting.asked!r}, but the kernel holds "

@@ -1,4 +1,4 @@
-"""What a run does to a kernel before its jobs begin, as values: a pure function of the plan and of what the kernel can."""
+"""The changes of a kernel before a run's jobs begin: a pure function of the plan and of the kernel's features."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ FIVE_TUPLE = 0x01 | 0x02 | 0x04 | 0x10 | 0x20  # source and destination IP, prot
 
 @dataclass(frozen=True)
 class Capacity:
-    """Measure what the unshaped path carries."""
+    """The step that measures the capacity of the unshaped path."""
 
     line = "measure the capacity of the unshaped path"
 
@@ -127,7 +127,10 @@ def addressing(topo: Topo) -> dict[str, Addressing]:
 
 
 def changes(plan: Plan, features: Features) -> tuple[Step, ...]:
-    """Every step in order; raises `MachineError` where the kernel lacks what the plan needs, `RequestError` if none has it."""
+    """Return every step in order.
+
+    Raises `MachineError` if the kernel lacks a feature, and `RequestError` if no kernel has it.
+    """
     topo = topology(plan)
     ends = interfaces(topo)
     _check(plan, features)
@@ -140,7 +143,7 @@ def changes(plan: Plan, features: Features) -> tuple[Step, ...]:
 
 
 def settings(steps: Iterable[Step], stage: Stage) -> list[Change]:
-    """Those of one stage that are applied and read back."""
+    """Return the settings of one stage, which are applied and read back."""
     return [step.change for step in steps if step.stage == stage and not isinstance(step.change, Capacity)]
 
 
@@ -285,7 +288,7 @@ def _aliases(plan: Plan, topo: RoutedTopo, ends: list[Interface]) -> Iterator[Ch
 
 
 def _sprayed_by_routers(plan: Plan, topo: Topo, ends: list[Interface], hosts: set[str]) -> Iterator[Change]:
-    """Routers that send what these hosts send over all paths in turn."""
+    """Yield the settings of routers that spray packets of these hosts over all paths."""
     try:
         found = spraying.turns(topo)
     except ValueError as error:
@@ -302,7 +305,7 @@ def _sprayed_by_routers(plan: Plan, topo: Topo, ends: list[Interface], hosts: se
 
 
 def multipath(topo: Topo, seed: int, *, seeded: bool) -> list[Change]:
-    """How every router chooses among equal paths (`testbed.linux.paths`); ``seed`` is the run's."""
+    """Return the settings by which routers choose among equal paths (`testbed.linux.paths`); ``seed`` is the run's."""
     wanted: list[Change] = []
     for node in topo.hosts():
         if any(len(next_hops) > 1 for _, next_hops in topo.nodeInfo(node).get("routes", ())):
@@ -392,7 +395,7 @@ def _data(link: Link, features: Features) -> Fifo | Red | Discipline:
 
 
 def band_parents(root: Tbf) -> dict[int, int]:
-    """The handle that each band hangs on, by the class selector of what is in it; none where there is one queue."""
+    """Return the handle of each priority queue's parent, by class selector; empty for a single queue."""
     below = root.below
     if not isinstance(below, Prio) or not any(isinstance(each, Dscp) for each in below.classify):
         return {}
@@ -403,9 +406,10 @@ RED_MARKED = queues.Counter(layouts.RED_XSTATS.members["marked"][0])
 
 
 def counters(root: Tbf) -> list[dict[str, Any]]:
-    """What counts marks and drops below a bottleneck's token bucket: the handle it hangs on, where it counts marks, and whether it drops by itself.
+    """Return the counters of marks and drops below a bottleneck's token bucket.
 
-    The bucket does not count packets that a queue drops after it has accepted them. Then every queue below the bucket counts its own drops.
+    Each has the handle of its parent, the offset of its marks, and whether it drops by itself. The bucket does not count packets that
+    a queue drops after accepting them, so then every queue below the bucket counts its own drops.
     """
     leaves = (
         {0x10001: root.below}
@@ -459,7 +463,7 @@ class Line:
 
 
 def lines(steps: Sequence[Step]) -> Iterator[Line]:
-    """Every step in words, in order. A step done in several places is listed once, with all of these places."""
+    """Yield every step in words, in order. A step in several places is listed once, with all places."""
     changed = [step.change for step in steps if not isinstance(step.change, Capacity)]
     nodes = {change.where for change in changed if change.what.startswith("net.")}
     ends = {change.where for change in changed if change.what == MTU}

@@ -295,7 +295,7 @@ class Recorder:
     start = build
 
     def addNAT(self, *_arguments: Any, **_options: Any) -> None:
-        raise ScriptError("addNAT: the network has no way to the Internet. Leave it out.")
+        raise ScriptError("addNAT: the network has no route to the Internet. Leave it out.")
 
 
 def check_options(options: Mapping[str, Any]) -> None:

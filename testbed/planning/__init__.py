@@ -1,4 +1,4 @@
-"""From what was asked to the runs that answer it; touches no kernel."""
+"""Resolve a spec to plans, one for each run; no kernel is needed."""
 
 from testbed.planning.plan import Scenario, plans, replan, resolve
 

@@ -1,4 +1,4 @@
-"""From ``background`` of a spec to the sources of background traffic of a plan."""
+"""Resolve the `background` field of a spec to the sources of background traffic of a plan."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def sources(spec: Spec, topo: Topo, bottlenecks: dict[str, Link], seed: int) -> 
 
 
 def notes(sources: Sequence[Background], rate_bps: float) -> tuple[str, ...]:
-    """What a reader must know where the traffic offers more than a bottleneck of this rate carries."""
+    """Return a warning if the sources offer more than ``rate_bps``, the rate of a bottleneck; else an empty tuple."""
     offered = sum(_offered_bps(one) for one in sources)
     if offered <= rate_bps:
         return ()

@@ -1,4 +1,4 @@
-"""Which packets a run keeps (``--capture``): checked, and an estimate of how many they will be, by which memory is made."""
+"""Check ``--capture``, and estimate the number of captured packets, which sets the memory of the capture."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BLOCK_BYTES = 44  # overhead of a packet in a pcapng file
 RING_BYTES = 92  # maximum overhead of a packet in a ring
 ACK_BYTES = 66
 ACKS = 1  # for each data packet, at most
-DRAIN_S, MARGIN = 0.1, 4  # a ring holds what a link carries in so many times that
+DRAIN_S, MARGIN = 0.1, 4  # a ring holds MARGIN times the data that a link carries in DRAIN_S seconds
 LEAST_PACKETS, MOST_BYTES = 1 << 14, 16 << 20  # of a ring
 TAPS = 4  # rings of a link or of a host with one interface: both directions, before and after the queue
 LARGEST = 10**9  # bytes of a run's captures, which are in memory at its end

@@ -18,11 +18,11 @@ from testbed.replay import ring
 from testbed.spec import backend_names
 from testbed.traces import collectives
 
-COMMAND_S = 3.0  # of `run`: what it imports, figures and tables
+COMMAND_S = 3.0  # seconds of `run` for imports, figures, and tables
 # Under virtual time.
 BOOT_S, WORKER_S = 0.9, 0.07
 TICK_S = 60e-6  # each sample of a link or a connection
-HOP_S = 1.0e-6  # each packet on each link of its way, with its share of ACKs,
+HOP_S = 1.0e-6  # seconds for each packet on each link of its path, with its share of ACKs,
 MIXED_HOP_S = 4.0e-6  # and where a job has several flows at a time: fewer packets in a row are handled together
 DATAGRAM_S = 38e-6  # each packet that a process makes and reads itself
 MESSAGE_S = 800e-6  # each message of a worker
@@ -89,7 +89,7 @@ def usual_s(plan: Plan, backend: str) -> float:
 
 
 def _iterations(plan: Plan, job: JobPlan) -> float:
-    """The iterations that a job runs: it goes on until every job has done its own, or leaves."""
+    """Return how many iterations a job runs: until every job has finished its own, or until it leaves."""
     if job.life is not None or not job.ideal_s:
         return job.iterations
     stays_s = plan.expected_s - job.offset_ns / 1e9

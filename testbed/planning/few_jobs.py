@@ -1,6 +1,6 @@
-"""A few jobs on one server, which communicate nothing: few enough for all their schedules to be looked at.
+"""A few jobs on one server without communication, so that all their schedules can be evaluated.
 
-There the constants of SJF-BCO's Theorem 5 are known: no placement is slower than another, so that φ = u = l = 1.
+The constants of SJF-BCO's Theorem 5 are known there: no placement is slower than another, so φ = u = l = 1.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ Instance = tuple[list[Request], tuple[Gpu, ...]]
 
 
 def drawn(seed: int, largest: int) -> Instance:
-    """Four to seven jobs of 1 to 5 s, in whole seconds, the largest of so many GPUs, on up to three GPUs more than that."""
+    """Sample four to seven jobs of 1 to 5 s (whole seconds), the largest with ``largest`` GPUs, and a server with up
+    to three more."""
     draw = random.Random(f"few jobs {seed} {largest}")
     sizes = [largest, *(draw.randint(1, largest) for _ in range(draw.randint(3, 6)))]
     draw.shuffle(sizes)

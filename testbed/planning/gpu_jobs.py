@@ -1,10 +1,11 @@
-"""Jobs that ask for GPUs: which of a topology's they get, when they start, and what their servers exchange.
+"""Jobs that request GPUs: their GPUs, their start times, and the exchanges of their servers.
 
-A job whose ranks do the same has one worker for each server on which it holds GPUs: inside a server it exchanges at `intra_rate` and crosses
-no link. The ring enters each server once, and each of its edges between servers carries 2 m (w − 1) / w, with w the job's GPUs.
+A job with equal ranks has one worker for each server on which it holds GPUs. Inside a server it exchanges at `intra_rate` and
+crosses no link. The ring enters each server once, and each of its edges between servers carries 2 m (w − 1) / w bytes, for a
+tensor of m bytes and w GPUs.
 
-A job whose ranks differ, or have several groups, has one worker for each GPU. Exchanges among ranks of one server go at `intra_rate`. Of those
-that cross the network, the parts between ranks of one server take no time.
+A job whose ranks differ, or have several groups, has one worker for each GPU. Exchanges among ranks of one server go at
+`intra_rate`. Of exchanges that cross the network, the parts between ranks of one server take no time.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Given:
 
     hosts: tuple[str, ...]
     life: Life | None = None  # None: it runs from the start
-    fewest: int = 0  # servers that would have room for its GPUs, were they empty
+    fewest: int = 0  # smallest number of servers that hold its GPUs, on an empty cluster
     servers: tuple[int, ...] = ()  # by rank, by number; empty: a worker is a server
 
     @property
@@ -87,7 +88,7 @@ def give(
 
 
 def servers(topo: Topo) -> dict[str, int]:
-    """How many GPUs each of its servers has."""
+    """Return the number of GPUs of each server, by name."""
     return dict(Counter(gpu.host for gpu in job.make_cluster(topo, shared=True).gpus))
 
 
@@ -107,10 +108,11 @@ def _life(wanted: Request, given: Assignment) -> Life:
 
 
 def on_servers(trace: Trace, gpus: int, servers: int, model: Model) -> Trace:
-    """The iteration as its workers carry it out, one on each server (equation 8, but for what contention makes of it).
+    """Return the iteration as replayed by one worker on each of ``servers`` servers (equation 8 of SJF-BCO, without
+    contention).
 
-    Inside one server an all-reduce counts as a span of computing of the same length. So a trace that exchanges during its
-    backward pass takes as long as if it exchanged after it. The costs of addition and ξ2 are added at the end.
+    An all-reduce inside one server becomes a computation of the same length, so a trace that exchanges during its backward pass
+    takes as long as one that exchanges after it. The costs of addition and ξ2 are added at the end.
     """
     operations = [_on_servers(op, gpus, servers, model) for op in trace.operations]
     bits = 8 * trace.bytes_per_iteration * (gpus - 1) / gpus

@@ -112,11 +112,11 @@ class Grouped:
         return traces.rounds(one.first, len(one.members), self.collective, self.channels)
 
     def inside_s(self, one: Exchange, intra_bps: float) -> float:
-        """How long an exchange takes inside a server: as its busiest rank sends or receives."""
+        """Return the duration of an exchange inside a server at ``intra_bps``, in seconds: that of its busiest rank."""
         return 0.0 if math.isinf(intra_bps) else traces.rounds_s(self._local(one), intra_bps)
 
     def exchange_s(self, crossing_s: Callable[[Exchange], float], intra_bps: float) -> list[float]:
-        """How long every exchange takes, given how long those that cross the network do."""
+        """Return the duration of every exchange in seconds; ``crossing_s`` gives it for those that cross the network."""
         over = set(map(id, self.crossing))
         return [
             crossing_s(one) if id(one) in over else self.inside_s(one, intra_bps)
@@ -178,5 +178,5 @@ class Grouped:
         return self.channels * sum(len(one.flows) for one in self.groups)
 
     def waits(self, one: Exchange) -> collectives.Waits:
-        """Which members wait for each other before they go on."""
+        """Return which members of the exchange wait for each other before they continue."""
         return collectives.waits(name) if (name := self.algorithm(one)) else "all"

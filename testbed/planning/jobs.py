@@ -44,7 +44,7 @@ EXACT = 1e-3  # of an iteration: what the ideal leaves out
 SEND_BYTES = 106_496  # of a socket, which a worker need not wait for (`testbed.replay.worker`)
 OVERLAP = 0.05  # default start offsets: uniform in this share of the ideal iteration
 
-# What the network is to a job alone: links and wires of each stage that its flows cross, or its hosts.
+# The network as seen by an isolated job: links and wires of each stage that its flows cross, or its hosts.
 Way = tuple[tuple[tuple[Link | None, Wire | None], ...], ...] | tuple[str, ...]
 
 
@@ -63,7 +63,7 @@ class Asked:
 
     @cached_property
     def grouped(self) -> Grouped | None:
-        """Its exchanges by group, where ranks differ or have several groups."""
+        """The exchanges by group if ranks differ or have several groups; else None."""
         if self.trace is None or self.trace.alike:
             return None
         apart = tuple(range(self.workers)) if self.job.gpus is not None else None  # until it has GPUs
@@ -80,7 +80,7 @@ class Asked:
 
     @property
     def varies(self) -> bool:
-        """Whether its computing takes longer in one iteration than in another."""
+        """Return True if the computing time varies between iterations."""
         noise = self.job.noise
         return bool(self.trace and self.trace.noise.strip("0.%")) if noise is None else noise.amount > 0
 
@@ -106,7 +106,7 @@ class Asked:
 
     @cached_property
     def exchanges(self) -> Sequence[Operation | Exchange]:
-        """Its collectives and messages that cross the network; a real program's are taken for an all-reduce over a ring."""
+        """Return the collectives and messages that cross the network; a real program counts as one ring all-reduce."""
         if self.grouped is not None:
             return self.grouped.crossing
         if self.trace is None:
@@ -142,20 +142,23 @@ class Asked:
 
     @cached_property
     def operations(self) -> tuple[Numeric, ...]:
-        """As a plan has them."""
+        """Return the operations in the form of a plan."""
         if self.grouped is not None:
             return self.grouped.operations(self.intra_bps)
         return () if self.trace is None else tuple(_numeric(op, self.job.collective) for op in self.trace.operations)
 
     @property
     def computing_s(self) -> float:
-        """Its iteration if exchanges took no time; unknown for a real program."""
+        """Return the iteration time in seconds if exchanges took no time; 0 for a real program."""
         return 0.0 if self.trace is None else self.critical_path_s(lambda _op: 0.0)
 
     def timeline(
         self, exchange_s: Callable[[Operation | Exchange], float], buffered_s: float = 0.0
     ) -> tuple[float, list[float]]:
-        """How long an iteration takes in isolation if exchanges take so long, and when each of `exchanges` begins."""
+        """Return the isolated iteration time and the start of each of `exchanges`, in seconds.
+
+        ``exchange_s``: duration of an exchange in seconds. Raises `AssertionError` for a real program.
+        """
         assert self.trace is not None
         if self.grouped is None:
             times = traces.spans(self.trace, exchange_s)
@@ -168,7 +171,7 @@ class Asked:
         return matching.ends_s(found), [begun[numbers[id(one)]] for one in self.grouped.crossing]
 
     def critical_path_s(self, exchange_s: Callable[[Operation | Exchange], float]) -> float:
-        """As `testbed.traces.trace.critical_path_s`."""
+        """Return the critical path in seconds (`testbed.traces.trace.critical_path_s`)."""
         assert self.trace is not None
         if self.grouped is not None and self.trace.overlaps:
             return matching.period_s(self.trace.matched, self.grouped.exchange_s(exchange_s, self.intra_bps))
@@ -178,14 +181,14 @@ class Asked:
 
     @property
     def transfers(self) -> int:
-        """From one worker to another in one iteration, counting a collective's flows once."""
+        """Return the number of transfers between two workers in one iteration; the flows of a collective count once."""
         if self.grouped is not None:
             return sum(len({flow for each in self.rounds(one) for flow in each}) for one in self.exchanges)
         return sum(count * collectives.connections(name, self.workers) for name, count in self._algorithms.items())
 
     @property
     def connections(self) -> int:
-        """At most: collectives that have flows in common share them."""
+        """Return the largest number of connections; collectives share the flows that they have in common."""
         if self.grouped is not None:
             return self.grouped.connections
         return self.channels * sum(collectives.connections(name, self.workers) for name in self._algorithms)
@@ -204,20 +207,20 @@ class Placed:
     asked: list[Asked]
     jobs: tuple[JobPlan, ...]
     crossed: list[list[list[bounds.Stage]]]  # by each flow of each of them
-    ways: list[Way]  # what the network is to each of them alone
+    ways: list[Way]  # the network as seen by each job in isolation
     base_rtt_s: float
     needed_bps: int  # by all bottlenecks that they keep busy at once
     notes: tuple[str, ...]
-    servers: dict[str, int]  # GPUs of each, if jobs ask for some
+    servers: dict[str, int]  # GPUs of each server, if jobs request GPUs
 
     @property
     def in_a_row(self) -> int:
-        """How many bottlenecks a flow crosses, at most."""
+        """Return the largest number of bottlenecks on the path of a flow."""
         return max((len(stages) for flows in self.crossed for stages in flows), default=1)
 
 
 def asked(spec: Spec) -> list[Asked]:
-    """Every job of the experiment, with its trace at the experiment's rate; raises `RequestError`."""
+    """Return every job of the experiment, its trace scaled to the experiment's rate. Raises `RequestError`."""
     intra_bps = math.inf if spec.intra_server_rate is None else float(spec.intra_server_rate)
     alike: dict[Job, Asked] = {}  # their trace is read, and its ranks are matched, once
     found: list[Asked] = []
@@ -339,7 +342,7 @@ def placed(spec: Spec, wanted: list[Asked], network: Network, scheduler: str, se
 
 
 def _interfaces(topo: RoutedTopo, servers: Sequence[int], hosts: Sequence[str]) -> tuple[str, ...]:
-    """By rank the host that it communicates by: its server, or one of that server's interfaces, in turn."""
+    """Return, by rank, the host by which it communicates: its server, or that server's interfaces round-robin."""
     seen: Counter[int] = Counter()
     found = []
     for server in servers:
@@ -365,10 +368,10 @@ def _in_turn(asked: Asked, hosts: tuple[str, ...], network: Network) -> Callable
 
 
 def _ideal_s(asked: Asked, hosts: tuple[str, ...], network: Network, *, computed: bool) -> float | None:
-    """The least that an iteration takes in isolation on these hosts; None: a real program's is unknown.
+    """Return the lower bound of the isolated iteration time on these hosts, in seconds; None for a real program.
 
-    Where it is ``computed``, rounds do begin in turn. A kernel's workers may go on earlier, and its shapers let some frames pass
-    at once. That counts where it is more than `EXACT` of the iteration.
+    If ``computed``, rounds begin one after the other. On a kernel, workers may continue earlier, and shapers let some frames pass
+    at once. This counts if it exceeds `EXACT` of the iteration.
     """
     in_turn_s = _in_turn_s(asked, hosts, network)
     if asked.grouped is not None:
@@ -382,9 +385,10 @@ def _ideal_s(asked: Asked, hosts: tuple[str, ...], network: Network, *, computed
 def _least_of_groups_s(
     asked: Asked, grouped: Grouped, hosts: tuple[str, ...], network: Network, *, computed: bool
 ) -> float:
-    """Groups that communicate at once share links: neither one after the other, nor the busiest link, takes longer than both do.
+    """Return the lower bound in seconds if groups that communicate at the same time share links.
 
-    On a kernel a message's sender goes on when the rest of it is in its socket, and each round gains by the shapers' buckets.
+    It is the larger of two bounds: the groups one after the other, and the busiest link. On a kernel, a sender continues when the
+    rest of its message is in the socket, and each round gains by the shapers' buckets.
     """
     way = hosts, network.topo, network.limited
     rounds = {id(one): grouped.together(one) for one in grouped.crossing}

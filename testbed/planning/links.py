@@ -45,7 +45,7 @@ class Network:
 
     @cached_property
     def limited(self) -> dict[str, Link]:
-        """Every direction of a limited rate: bottlenecks, and hosts' NICs as links."""
+        """Return every direction with a limited rate: bottlenecks, and NICs of hosts as links."""
         if self.sender.nic_bps is None:
             return self.bottlenecks
         nic = Link(self.sender.nic_bps, self.sender.queue_bytes, self.link.mtu, acks_first=False)
@@ -213,7 +213,7 @@ def events(spec: Spec, topo: Topo, bottlenecks: dict[str, Link]) -> tuple[LinkEv
 
 
 def link(spec: Spec, own: LinkSpec) -> Link:
-    """A bottleneck as the spec has all of them, but for what is its ``own``; raises `UnitError`."""
+    """Return a bottleneck with the settings of the spec, overridden by ``own``. Raises `UnitError`."""
     if own.rate is not None and own.rate_trace is not None:
         raise UnitError("both rate and rate_trace are given. Leave out one of them")
     name = own.rate_trace or (spec.rate_trace if own.rate is None else None)
@@ -247,7 +247,10 @@ def link(spec: Spec, own: LinkSpec) -> Link:
 
 
 def banded(bottlenecks: dict[str, Link], asked: PriorityQueues, scheduled: int) -> dict[str, Link]:
-    """Bottlenecks with the bands that are asked for, or those of a flow scheduler; raises `RequestError` for both."""
+    """Return bottlenecks with the requested priority queues, or those of a flow scheduler.
+
+    Raises `RequestError` for both.
+    """
     if asked.apart:
         if scheduled > 1:
             raise RequestError(
@@ -258,10 +261,11 @@ def banded(bottlenecks: dict[str, Link], asked: PriorityQueues, scheduled: int) 
 
 
 def _banded(link: Link, asked: PriorityQueues) -> Link:
-    """A bottleneck with bands of data below one for control; those that drop have the smaller thresholds the higher they are.
+    """Return a bottleneck with priority queues for data below one for control.
 
-    The lowest has the link's own, the one of ``asked.data`` above it at place k the share 1 - k ÷ ``asked.data`` of them: what is
-    served first is dropped first (MLT, section 3, which gives no numbers). Or they are solved for, as its appendix wants it.
+    With selective dropping, higher queues have smaller thresholds. The lowest has the link's own threshold, and queue k above it
+    the fraction 1 − k ÷ ``asked.data`` of it, because MLT drops first what is served first (section 3, which gives no numbers).
+    With ``asked.solved``, the program of MLT's appendix gives the thresholds.
     """
     threshold = link.ecn_threshold if asked.drops else None
     selective = (
@@ -287,8 +291,11 @@ def _in_proportion(link: Link, threshold: EcnThreshold, bands: int) -> tuple[Ecn
 
 
 def _solved(link: Link, bands: int) -> tuple[EcnThreshold, ...]:
-    """From the threshold on, everything; what a band holds at most stays what the port does."""
-    from testbed.models import thresholds  # noqa: PLC0415  # SciPy takes long, and few ask for this
+    """Return the solved thresholds.
+
+    Each queue drops every packet above its threshold, and its limit is that of the port.
+    """
+    from testbed.models import thresholds  # noqa: PLC0415  # importing SciPy takes long, and few runs need it
 
     size = frame(link.mtu)
     try:

@@ -32,10 +32,10 @@ _FILE = re.compile(r"[^,:+=\s]+\.(?:py|json|toml|c|et|csv)(?![A-Za-z0-9_])")
 
 
 def default_name(spec: Spec) -> str:
-    """``dumbbell-4xsynthetic``, and every field that is not its default: ``-rate-50gbit``. Where it runs is added by `with_backend`.
+    """Return ``dumbbell-4xsynthetic`` and every field that differs from its default (``-rate-50gbit``).
 
-    The name includes the systems, since a summary compares them. A hash stands for what no name can hold: jobs of their own, links,
-    events, files.
+    The name includes the systems, because a summary compares them. A hash stands for jobs, links, events, and files, which no
+    folder name can hold. `with_backend` adds the backend.
     """
     trace = "mixed" if spec.job else Path(spec.trace).stem if spec.trace else "synthetic"
     words = [f"{file_name(Path(spec.topo).stem.replace(',', '-'))}-{spec.jobs}x{file_name(trace)}"]
@@ -154,7 +154,8 @@ def _in_folder(field: str, text: str | None) -> tuple[str, str | None]:
 
 
 def _word(name: str, text: str | None) -> tuple[str, bool]:
-    """``rate-50gbit`` (empty if a folder's name can hold nothing of it), and whether that is all of it."""
+    """Return ``rate-50gbit`` (empty if no character is valid in a folder name), and whether it represents the complete
+    value."""
     written = re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-.") if text else ""
     return (f"{name}-{written}" if written else ""), text is not None and written == text
 

@@ -1,6 +1,6 @@
-"""From a spec to plans: one plan is one run (one congestion control, one seed), fully numeric.
+"""Resolve a spec to plans: one plan is one run (one system, one seed), with only numbers and names.
 
-A plan is what a backend carries into its Linux (as JSON) and what the manifest keeps.
+A backend passes the plan to its Linux as JSON, and the manifest keeps it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Scenario:
 
     @cached_property
     def experiment(self) -> str:
-        """Its name, by which its folder is called."""
+        """Return the name of the experiment, which is that of its folder."""
         return self.spec.name or names.default_name(self.spec)
 
     @cached_property
@@ -63,9 +63,9 @@ class Scenario:
 
 
 def resolve(spec: Spec, model: Model | None = None) -> Scenario:
-    """Network and jobs of an experiment, for every seed; raises `RequestError`.
+    """Return network and jobs of an experiment, for every seed. Raises `RequestError`.
 
-    ``model``: by what a job scheduler gives GPUs to jobs that ask for some; None: by equation 8 with the link's rate.
+    ``model``: the model by which a job scheduler assigns GPUs; None: equation 8 of SJF-BCO with the link's rate.
     """
     wanted = jobs.asked(spec)
     jobs.check_size(wanted, spec)
@@ -82,10 +82,10 @@ def resolve(spec: Spec, model: Model | None = None) -> Scenario:
 
 
 def plans(scenario: Scenario, kept: Sequence[Isolated] = ()) -> list[Plan]:
-    """Every run of the experiment, in order: for each job scheduler and seed each system, then its jobs in isolation.
+    """Return every run of the experiment, in order: for each job scheduler and seed, each system, then its isolated jobs.
 
-    A flow scheduler's runs come after the isolated ones, which are the profiles it needs (`replan`): here it uses the ideal
-    iteration. Isolated runs that are ``kept`` need no repetition where they serve.
+    The runs of a flow scheduler come after the isolated ones, which provide the profiles (`replan`); here it uses the ideal
+    iteration. A ``kept`` isolated run replaces a new one if it is equivalent.
     """
     result: list[Plan] = []
     there = list(kept)
@@ -102,13 +102,14 @@ def plans(scenario: Scenario, kept: Sequence[Isolated] = ()) -> list[Plan]:
 
 @dataclass(frozen=True)
 class Isolated:
-    """An isolated run, and what the network is to its job."""
+    """An isolated run, and the network as seen by its job."""
 
     plan: Plan
     way: Way
 
     def serves(self, plan: Plan, job: JobPlan, way: Way) -> bool:
-        """Whether it gives the time in isolation of ``job`` in ``plan``; of another seed only where chance does not choose paths."""
+        """Return True if this run gives the isolated time of ``job`` in ``plan``; with another seed only if paths are
+        not random."""
         if self.way != way or self.plan.scheduler_folder != plan.scheduler_folder:
             return False
         return (self.plan.seed == plan.seed or not _by_chance(way)) and isolated.serves(self.plan, plan, job)
@@ -125,7 +126,7 @@ def _isolated(spec: Spec, plan: Plan, ways: list[Way], there: list[Isolated]) ->
     if spec.isolated_runs == "none" or (spec.isolated_runs == "first" and plan.seed != spec.seed):
         kinds = kinds if plan.system.flow_scheduler is not None and not spec.lives else []
     elif spec.isolated_runs not in ("each", "first"):
-        # A scheduler that sets a clock uses separate isolated runs, of its own seed.
+        # A scheduler with a clock uses separate isolated runs with its own seed.
         timed, itself = any(job.grid for job in plan.jobs), isolated.is_its_own(plan)
         missing = [not itself and not any(one.serves(plan, job, way) for one in there) for job, way in kinds]
         kinds = [kind for kind, lacks in zip(kinds, missing, strict=True) if timed or lacks]
@@ -245,7 +246,7 @@ def _plan(scenario: Scenario, placed: Placed, system: System, profiles: Mapping[
 
 
 def _may_repeat(plan: Plan, asked: Iterable[jobs.Asked]) -> bool:
-    """Whether nothing is random, and neither the network nor its jobs change during the run."""
+    """Return True if nothing is random, and neither the network nor the jobs change during the run."""
     chance = any(wire.jitter_ns or wire.loss or wire.corrupt or wire.burst for wire in plan.wires.values())
     noisy = any(one.varies for one in asked)
     changes = (
@@ -348,7 +349,7 @@ def _check_trainings(system: System, placed: Placed) -> None:
 
 
 def _bands(scenario: Scenario, placed: Placed, system: System) -> PriorityQueues:
-    """The bands at every switch: as asked for, else as a transport wants them."""
+    """Return the priority queues of every switch: as requested, else as a transport requires."""
     if scenario.spec.priority_queues != "1":
         return scenario.spec.priority_queues
     texts = {str(way.options.bands) for way in _transports(placed, system)}

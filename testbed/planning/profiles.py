@@ -12,7 +12,7 @@ from testbed.traces.trace import Operation
 from testbed.transports import Flow
 
 Exchanging = Operation | Exchange
-ROUNDED = 1e-9  # by which two ways to compute one time differ
+ROUNDED = 1e-9  # relative difference between two computations of the same time
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,13 @@ def profile(
     measured: Profile | None,
     by_nics_s: Callable[[dict[Flow, int]], float] = lambda _payload: 0.0,
 ) -> flow.Demand:
-    """A job in isolation: when it wants how much of each link, each round of a collective as fast as its busiest link allows.
+    """Return the demand of an isolated job: the rate it needs of each link over time, every round limited by its
+    busiest link.
 
-    ``timeline``: how long an iteration takes, and when each exchange begins, given how long each takes.
-    ``bits``: what a round puts on each link, headers included (`bounds.loads`); ``links``: their capacity in bit/s.
-    ``by_nics_s``: how long a round takes by hosts' NICs, which no other job shares.
-    ``measured``: what its iteration really took; everything is then as much slower.
+    ``timeline``: given the duration of each exchange, the iteration time and the start of each exchange, in seconds.
+    ``bits``: bits that a round puts on each link, headers included (`bounds.loads`). ``links``: capacity in bit/s.
+    ``by_nics_s``: duration of a round by the NICs of hosts, in seconds, which no other job shares.
+    ``measured``: the measured iteration; all times are stretched to it.
     """
     loads = {id(op): [(bits(one), by_nics_s(one)) for one in rounds(op)] for op in exchanges}
 

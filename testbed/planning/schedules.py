@@ -1,4 +1,5 @@
-"""Computed and measured schedules: a job scheduler's answer run by the event loop of a cluster. Nothing is emulated."""
+"""Computed and measured schedules: the decisions of a job scheduler, played by a cluster's event loop without
+emulation."""
 
 from __future__ import annotations
 

@@ -64,7 +64,10 @@ def _busiest_rank(op: Operation, ranks: int) -> float:
 
 
 def _busiest_server(grouped: Grouped) -> float:
-    """The most bytes that a server sends or receives; members of an exchange that crosses the network are on servers of their own."""
+    """Return the most bytes that a server sends or receives in an iteration.
+
+    Members of an exchange that crosses the network are on different servers.
+    """
     out, came = defaultdict[int, float](float), defaultdict[int, float](float)
     for one in grouped.crossing:
         on = {rank: grouped.servers[rank] for rank in one.members}

@@ -26,7 +26,8 @@ def mark(link: socket.socket, band: int) -> None:
 
 
 def band(thresholds: Sequence[int], sent: int, left: int, *, falls: bool) -> int:
-    """Where one is that has ``sent`` so many bytes and has so many ``left``; thresholds as `Bands` has them."""
+    """Return the priority queue of a transfer with ``sent`` bytes sent and ``left`` bytes remaining; thresholds as in
+    `Bands`."""
     return (
         sum(sent < threshold for threshold in thresholds)
         if falls
@@ -36,10 +37,10 @@ def band(thresholds: Sequence[int], sent: int, left: int, *, falls: bool) -> int
 
 @dataclass(frozen=True)
 class ByBand:
-    """An endpoint for each band, the lowest first, where several messages are in flight: each message uses that of its band.
+    """One endpoint for each priority queue, lowest first; with concurrent messages, each uses the endpoint of its queue.
 
-    A flow is a tensor in transfer from one worker to another. A part of it changes its band (`collectives.Link.partition`), as
-    it was when that part began, so that nothing overtakes within a connection.
+    A flow is the transfer of a tensor between two workers. A part of it keeps the queue that it had at its start
+    (`collectives.Link.partition`), so a connection stays in order.
     """
 
     levels: Sequence[Endpoint]
@@ -106,7 +107,7 @@ class Bands:
             return claimed
 
     def raise_to_top(self, link: socket.socket) -> None:
-        """For what nothing may hold up."""
+        """Give a connection the highest priority, for data that must not wait."""
         mark(link, len(self.thresholds))
 
     def give_back(self, size: int) -> None:

@@ -1,6 +1,6 @@
-"""Announce real computing to the monitor under virtual time: virtual time stands still while the computing lasts.
+"""Announce real computing to the monitor of virtual time, which stops while the computing lasts.
 
-Otherwise a process that computes for a minute looks like one in an endless loop, and the monitor ends the run
+Otherwise a process that computes for a minute looks like an endless loop, and the monitor ends the run
 (`testbed.backends.progress`). Standard library only.
 """
 

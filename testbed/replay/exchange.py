@@ -30,7 +30,7 @@ class Content(Protocol):
         ...
 
     def room(self, peer: int, message: Message) -> Buffer:
-        """For what ``peer`` sends."""
+        """Return the buffer for a message from ``peer``."""
         ...
 
     def sent(self, peer: int, message: Message, holes: Sequence[Span]) -> None:
@@ -48,7 +48,7 @@ class Content(Protocol):
 
 @dataclass
 class Link:
-    """One flow of a collective, as one of its two ends has it: its messages are numbered there, equally at both ends."""
+    """One end of a flow of a collective. Both ends number its messages equally."""
 
     endpoint: Endpoint
     peer: int
@@ -81,7 +81,7 @@ class Link:
             before += piece
 
     def turn(self, message: Message) -> Priority:
-        """When it goes, of those that wait for the window."""
+        """Return the priority of a message among those that wait for credit."""
         return self.priority if self.band is None else (-self.band(message),)
 
 
@@ -93,7 +93,7 @@ Ends = queue.SimpleQueue[Callable[[], None]]
 
 
 def send(link: Link, size: int, stage: Stage = "parameter") -> None:
-    """Send ``size`` bytes, until they are on their way, or (where some may be lost) have arrived."""
+    """Send ``size`` bytes; return when they are in transit, or, with a lossy transport, have arrived."""
     if link.window:
         exchange([(link, size)], [], stage)
         return
@@ -121,7 +121,10 @@ def _has_left(link: Link, message: Message, transfer: Transfer) -> None:
 
 
 def _start(link: Link, messages: Iterator[Message], ends: Ends) -> None:
-    """Post a tensor's messages in order; with a credit each waits until the one before has freed room, and the thread that frees it posts the next."""
+    """Post a tensor's messages in order.
+
+    With credit, each waits until the previous one has freed some; that thread posts the next.
+    """
     window = link.window
     for message in messages:
         if window and not window.ask(link.turn(message), message.bytes, partial(_go_on, link, message, messages, ends)):
@@ -142,7 +145,7 @@ def _go(link: Link, message: Message, ends: Ends) -> None:
 
     try:
         _posted(link, message).on_done(left)
-    except BaseException as error:  # of this exchange, from any thread that freed room for it
+    except BaseException as error:  # of this exchange, from any thread that freed credit for it
         ends.put(partial(_raise, error))
 
 
@@ -161,9 +164,9 @@ def answered(link: Link) -> None:
 
 
 def receive(link: Link, size: int, stage: Stage = "parameter", hops: int = 1) -> None:
-    """Receive ``size`` bytes, or as many as the transport considers enough, and drop them unless a reader is given.
+    """Receive ``size`` bytes, or as many as the transport considers enough; discard them without a reader.
 
-    ``hops``: how often it goes from rank to rank, until it is where it is to be.
+    ``hops``: number of hops from rank to rank to the destination.
     """
     for message, transfer, close in list(_coming(link, size, stage, hops)):
         _has_come(link, message, close, transfer)
@@ -187,9 +190,9 @@ def _has_come(link: Link, message: Message, close: Close, transfer: Transfer) ->
 
 
 def together(*tasks: Callable[[], None]) -> None:
-    """Run ``tasks`` side by side until all have ended; the first error is raised at once.
+    """Run ``tasks`` in parallel until all have ended; raise the first error at once.
 
-    The others may then be blocked for good: they end with their process, as daemons.
+    The other tasks may then be blocked for ever. They are daemon threads and end with the process.
     """
     ended: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
 
@@ -239,7 +242,7 @@ def relay(
     comes: Stage = "parameter",
     goes: Stage = "parameter",
 ) -> None:
-    """Send ``pieces`` to every target, each as soon as it has come in from every source."""
+    """Send ``pieces`` to every target, each as soon as it has arrived from every source."""
     arrived = [[threading.Semaphore(0) for _ in targets] for _ in sources]
 
     def take(number: int, source: Link) -> None:

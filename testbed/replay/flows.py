@@ -68,5 +68,5 @@ def flows(op: Exchange, workers: int) -> list[Flow]:
 
 
 def lockstep(op: Exchange) -> bool:
-    """Whether all flows are as fast as the slowest, since a rank sends what has come in before."""
+    """Return True if all flows are as fast as the slowest, because a rank forwards what it has received."""
     return op.algorithm in collectives.LOCKSTEP or (bool(op.rows) and op.kind != "all_to_all")

@@ -25,7 +25,7 @@ def bound(name: str, rank: int) -> socket.socket:
 
 
 class Inside:
-    """One rank's end."""
+    """One rank's end of exchanges inside a server."""
 
     def __init__(self, rank: int, name: str, descriptor: int) -> None:
         """``name``: in front of every rank's; ``descriptor``: of this rank's own socket (`bound`)."""
@@ -43,7 +43,7 @@ class Inside:
                 self.changed.notify_all()
 
     def carry_out(self, iteration: int, op: Operation) -> None:
-        """One exchange: when all of its ranks are ready, or the sender of a message, it takes as long as it does."""
+        """Take the duration of one exchange, from when all of its ranks (or the sender of a message) are ready."""
         assert op.members is not None and op.inside_ns is not None
         now_ns = time.monotonic_ns()
         for other in op.members:

@@ -21,7 +21,7 @@ class Messages:
         self.lock = threading.Lock()  # several end at once
 
     def add(self, peer: int, message: Message, sent: bool, delivery: Delivery) -> None:
-        """One has ended."""
+        """Add a message that has ended."""
         with self.lock:
             which = (message.operation, message.part) if self.full else (ALL, ALL)
             key = (peer, "send" if sent else "receive", message.stage, *which)
@@ -39,7 +39,10 @@ class Messages:
             row[-1] = max(row[-1], delivery.last_ns)
 
     def to_rows(self, start_ns: int) -> list[list[Any]]:
-        """Every row as `testbed.core.runs.rows.Messages` has it, from its peer on, times in ns after ``start_ns``; from which nothing came has 0 for them."""
+        """Return the rows of `testbed.core.runs.rows.Messages`, without job and worker; times in ns after ``start_ns``.
+
+        Times are 0 for a message of which nothing arrived.
+        """
         return [
             [*key[:3], *row[:-2], *(at - start_ns if at else 0 for at in row[-2:]), *key[3:], self.lost.get(key, "")]
             for key, row in sorted(self.rows.items())

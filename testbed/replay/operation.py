@@ -30,7 +30,7 @@ class Operation:
 
     @property
     def message(self) -> bool:
-        """Whether it goes from one rank to another."""
+        """Return True for a message from one rank to another."""
         return self.kind in ("send", "recv")
 
     @property

@@ -25,9 +25,9 @@ def slices(chunk: int) -> list[int]:
 
 
 def rotate(rank: int, n: int, sends: list[int], receives: list[int], links: Links, gradients: int) -> None:
-    """Go around a ring: send to the right what came from the left a step before, slice by slice.
+    """Run a ring: in every step, send to the right what arrived from the left in the previous step, slice by slice.
 
-    The first ``gradients`` steps carry what is summed up on the way.
+    The first ``gradients`` steps carry partial sums.
     """
     left, right = (rank - 1) % n, (rank + 1) % n
     received = threading.Semaphore(0)

@@ -7,11 +7,11 @@ import itertools
 import threading
 from collections.abc import Callable
 
-Priority = tuple[int, ...]  # the smallest goes first
+Priority = tuple[int, ...]  # the smallest is sent first
 
 
 class Window:
-    """At most ``size`` bytes on their way (BytePS's credits); one message always may, however large it is.
+    """Credit of at most ``size`` outstanding bytes (BytePS); a single message may exceed it.
 
     Waiting messages go by priority, then in order of arrival.
     """
@@ -23,7 +23,8 @@ class Window:
         self._numbers = itertools.count()
 
     def ask(self, priority: Priority, size: int, go: Callable[[], None]) -> bool:
-        """Whether ``size`` bytes more may be sent at once; if not, ``go`` is called when credit is returned and no higher priority waits."""
+        """Return True if ``size`` more bytes may be sent now; else ``go`` is called once credit suffices and no higher
+        priority waits."""
         with self._lock:
             heapq.heappush(self._waiting, (priority, next(self._numbers), size, go))
             may = self._next_ones()
@@ -33,7 +34,7 @@ class Window:
         return any(each is go for each in may)
 
     def give_back(self, size: int) -> None:
-        """So many have arrived."""
+        """Return the credit of ``size`` bytes that have arrived."""
         with self._lock:
             self.free += size
             may = self._next_ones()
@@ -50,7 +51,7 @@ class Window:
 
 
 def pieces(size: int, most: int | None) -> list[int]:
-    """A tensor cut into parts of ``most`` bytes, and what is left."""
+    """Return the sizes of a tensor's parts: ``most`` bytes each, and the rest."""
     if most is None or size <= most:
         return [size] if size else []
     whole, rest = divmod(size, most)

@@ -22,7 +22,7 @@ def share(rows: Rows, channel: int, channels: int) -> list[list[int]]:
 
 
 def rounds(kind: str, n: int, size: int, rows: Rows) -> list[dict[Flow, int]]:
-    """As those of a collective (`testbed.traces.collectives`)."""
+    """Return the rounds of an uneven exchange, in the form of `testbed.traces.collectives`: bytes by flow."""
     if kind == MESSAGE:
         return [{(0, 1): size}]
     if kind == "all_to_all":

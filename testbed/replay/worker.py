@@ -1,7 +1,7 @@
-"""One worker of one job: replays its operations, iteration after iteration, inside a host.
+"""Replay the operations of one worker of one job, iteration after iteration, inside a host.
 
 Started by the testbed as ``python -m testbed.replay.worker`` in the host's network namespace.
-It talks in lines of JSON; standard library only, unless it learns.
+It exchanges lines of JSON; standard library only, unless it trains a model.
 
 =====================  ====================================================================
 reads                  writes
@@ -56,7 +56,7 @@ from testbed.traces.pipelining import EARLIER, Iteration, Overlapping
 from testbed.transports import Connected, Connection, Datagrams, Delivery, Flow, Message, Place, Transport
 
 Ended = Callable[[Link, Message, bool, Delivery], None]
-SEND_BYTES, LEAST_SEND_BYTES = 106_496, 16_384  # of a socket below which nothing waits; at least
+SEND_BYTES, LEAST_SEND_BYTES = 106_496, 16_384  # bytes of a send buffer if no queue follows, and its minimum
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class WorkerJob:
     seed: str
     virtual_time: bool
     grid: list[int] | None  # period and phase of the slots in which its iterations begin
-    lines: list[int]  # file descriptors that lead to the others (rank 0), or from rank 0
+    lines: list[int]  # file descriptors of pipes to the other ranks (rank 0), or from rank 0
     bands: list[int]  # bytes left (in a window: of a tensor) at which packets move up a band; empty: none
     bytes: int  # that this worker sends in an iteration, if there are bands
     falls: bool = False  # they are bytes sent, at which its packets move down
@@ -86,9 +86,9 @@ class WorkerJob:
     each_message: bool = False  # has its own row
     windows: bool = False  # it reports TCP's state of each flow when an iteration ends
     exclusive: bool = False  # it requests the links before it communicates, and releases them after
-    iterations: int | None = None  # after which it stops, and waits to be ended; None: it goes on
-    counters: int | None = None  # where a transport keeps what is sampled
-    window: int | None = None  # bytes on their way at a time; None: one exchange after the other
+    iterations: int | None = None  # number of iterations after which it waits to be ended; None: endless
+    counters: int | None = None  # descriptor of a file in memory with a transport's counters, which the sampler reads
+    window: int | None = None  # credit in bytes; None: one exchange at a time
     partition: int | None = None  # of a message, at most
     trains: str | None = None  # content of its messages, as typed; None: bytes without content
     replicas: int | None = None  # a file in memory for the parameters of all ranks in a ring

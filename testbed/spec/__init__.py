@@ -1,10 +1,9 @@
-"""The experiment that a user requests, from a TOML file, from flags, or from both.
+"""Read the experiment that a user requests, from a TOML file, from flags, or from both.
 
 Every field (`testbed.spec.experiment`) is a flag (``--rate``) and a key of the file (``rate = "500mbit"``);
-flags win. Quantities are text with a unit in both. A file may stand on another one
-(``base = "other.toml"``), and stand for several experiments (`testbed.spec.sweep`). What its table
-``[real-clock]`` holds takes the place of its other fields wherever the clock is a real one, what
-``[quick]`` holds where time is short (``--quick``).
+flags override the file. Quantities are text with a unit in both. A file may inherit from another one
+(``base = "other.toml"``) and may describe several experiments (`testbed.spec.sweep`). The table
+``[real-clock]`` overrides other fields on a real clock, and ``[quick]`` overrides them under ``--quick``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Names of backends, as ``--on`` has them: ``auto``, ``host``, ``uml``, ``flow``, ``vagrant``, ``ssh:[USER@]HOST[:PORT]``.
+"""Names of backends in ``--on``: ``auto``, ``host``, ``uml``, ``flow``, ``vagrant``, ``ssh:[USER@]HOST[:PORT]``.
 
-Several other machines, separated by commas, share the runs of a sweep. ``auto``, as without
-``--on``, is `uml` where that can run what is asked for, else `host` (`testbed.backends.choice.choose`).
+Several other machines, separated by commas, share the runs of a sweep. ``auto``, the default, is `uml` where that can run
+the experiment, else `host` (`testbed.backends.choice.choose`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from testbed.core.errors import RequestError
 from testbed.core.text import quoted
 
 EXACT = "uml"  # the backend of a run that names none, if it can
-MODEL = "flow"  # computes, and runs nothing
+MODEL = "flow"  # the flow-level simulator, which executes nothing
 HERE = ("auto", "host", EXACT, MODEL)
 VAGRANT = "vagrant"
 OWN_VM = Path("/var/lib/mltcp/vm")  # written by vagrant/provision.sh
@@ -57,30 +57,30 @@ def parse_address(backend: str) -> Address:
 
 
 def is_remote(backend: str) -> bool:
-    """Whether it is another machine."""
+    """Return True if ``backend`` is another machine."""
     return backend not in HERE
 
 
 def is_vm(backend: str) -> bool:
-    """Whether it is the project's VM, from outside."""
+    """Return True if ``backend`` is the project's VM, seen from outside."""
     return backend == VAGRANT
 
 
 def is_computed(backend: str) -> bool:
-    """Whether nothing is run there."""
+    """Return True if ``backend`` computes runs instead of executing them."""
     return backend == MODEL
 
 
 def is_first(backend: str) -> bool:
-    """Whether runs that name no backend go there."""
+    """Return True if ``backend`` is tried first for runs that name no backend."""
     return backend == EXACT
 
 
 def in_own_vm() -> bool:
-    """Whether this is the project's VM: made for its kernel, so that runs go to `host` there."""
+    """Return True inside the project's VM, which exists for its kernel, so that runs default to `host`."""
     return OWN_VM.exists()
 
 
 def in_real_time(on: str) -> bool:
-    """Whether the backend uses a real clock, as far as ``on`` shows it."""
+    """Return True if ``on`` names a backend with a real clock."""
     return on not in ("auto", EXACT, MODEL)

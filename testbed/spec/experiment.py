@@ -1,6 +1,6 @@
-"""An experiment as data: `Spec`, what single links have of their own (`LinkSpec`), and what happens to links (`Event`).
+"""An experiment as data: `Spec`, settings of single links (`LinkSpec`), and changes of links over time (`Event`).
 
-Every field of `Spec` is a flag (``--rate``) and a key of the file (``rate = "500mbit"``). It is declared here, once (`testbed.spec.fields`).
+Every field of `Spec` is a flag (``--rate``) and a key of the file (``rate = "500mbit"``), declared only here (`testbed.spec.fields`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ from testbed.traces.noise import Noise
 
 
 class LinkSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one link of the topology has of its own; both directions, or with `oneway` that which it is named by ("h1-s1": what h1 sends)."""
+    """Settings of one link of the topology, for both directions.
+
+    With `oneway`, only for the named direction ("h1-s1": data that h1 sends).
+    """
 
     rate: Annotated[LinkRate | None, field("bottleneck rate, or a fraction of the experiment's: 50%")] = None
     buffer: Annotated[QueueLength | None, field("bottleneck buffer: 1ms, 500kB or 200p", metavar="LENGTH")] = None
@@ -49,13 +52,13 @@ class LinkSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = False
 
     def beside(self, usual: LinkSpec) -> LinkSpec:
-        """These settings, with missing ones taken from ``usual``."""
+        """Return these settings, with missing ones taken from ``usual``."""
         own = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
         return msgspec.structs.replace(usual, **own)
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What happens to a bottleneck at a time after the start; both directions."""
+    """A change of a bottleneck at a time after the start, in both directions."""
 
     at: Annotated[Duration, field("time after the start")]
     link: Annotated[str, field("bottleneck, by name: s1-s2")]
@@ -541,12 +544,12 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @property
     def lives(self) -> bool:
-        """Whether its jobs ask for GPUs: then they wait for them, and free them at their end."""
+        """Return True if its jobs request GPUs; such jobs wait for GPUs and free them at their end."""
         return any(job.gpus is not None for job in self.job)
 
     @property
     def all_jobs(self) -> tuple[Job, ...]:
-        """Every job, complete; raises `JobError`."""
+        """Return every job with all defaults filled in. Raises `JobError` if a job contradicts itself."""
         shared = {name: getattr(self, name) for name in OF_JOBS}
         if all(shared[name] is None for name in ("trace", "compute", "bytes", "train")):
             shared["compute"], shared["bytes"] = default_job(self.jobs, int(self.rate), self.mtu)

@@ -16,7 +16,7 @@ from testbed.core.text import quoted
 
 ALLOWED = "allow_external_code"  # among flags, which are fields otherwise
 FLAG = "--allow-external-code"
-SUFFIXES = (".py", ".c")  # of code, as a field names it: ./mine.py,2  reno+./tcp_mine.c:step=4
+SUFFIXES = (".py", ".c")  # suffixes of code files in the value of a field: ./mine.py,2  reno+./tcp_mine.c:step=4
 
 
 def check(fields: Mapping[str, Any], flags: Mapping[str, Any]) -> None:

@@ -1,4 +1,5 @@
-"""docs/reference/fields.md: every field of an experiment and every option of what is written in one, as declared (``mltcp schema --markdown``)."""
+"""Generate docs/reference/fields.md: every field of an experiment and every option of its values (``mltcp schema
+--markdown``)."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ TABLES: Mapping[str, type[msgspec.Struct]] = {
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the page as Markdown."""
     return "\n".join([HEAD, *_sections()])
 
 

@@ -73,7 +73,7 @@ class Field:
 
     @property
     def help(self) -> str:
-        """What it means, and its default in brackets."""
+        """Return its description, with the default in brackets."""
         return _with(self.declaration.description, self.usual)
 
     @property
@@ -88,12 +88,12 @@ class Field:
 
     @property
     def is_list(self) -> bool:
-        """Whether it has several values."""
+        """Return True if the field has several values."""
         return get_origin(self.type) is tuple
 
     @property
     def is_repeated(self) -> bool:
-        """Whether each of its values is a table with its own flag."""
+        """Return True if each of its values is a table with its own flag."""
         return self.is_list and self.tables is not None
 
     @property
@@ -134,7 +134,7 @@ class Field:
         return value
 
     def check(self, value: Any) -> None:
-        """Raises `RequestError` if ``value`` is beyond the limits that are declared."""
+        """Raise `RequestError` if ``value`` is outside the declared limits."""
         if value is None or ((self.low is None or value >= self.low) and (self.high is None or value <= self.high)):
             return
         low, high = self.declaration.low, self.declaration.high
@@ -153,7 +153,7 @@ def flag(name: str) -> str:
 
 @functools.cache
 def of_struct(kind: type[msgspec.Struct]) -> Mapping[str, Field]:
-    """Every field of a struct, by its name."""
+    """Return the fields of struct ``kind``, by name."""
     return {one.name: _field(one) for one in msgspec.structs.fields(kind)}
 
 
@@ -192,14 +192,14 @@ def to_folder_form(kind: type[msgspec.Struct], given: Mapping[str, Any]) -> dict
 
 
 def flags(kind: type[msgspec.Struct]) -> Iterator[str]:
-    """Every flag of a struct's fields, other names included."""
+    """Yield every flag of the fields of ``kind``, aliases and former names included."""
     for one in of_struct(kind).values():
         if one.declaration.flag:
             yield from map(flag, (one.name, *one.declaration.aliases, *one.declaration.old_names))
 
 
 def words(kind: type[msgspec.Struct], given: Mapping[str, Any]) -> list[str]:
-    """The flags that ask for the same as fields that are ``given``; what is no field of ``kind`` has a flag of its name."""
+    """Return the command-line words for the ``given`` fields of ``kind``; other names become a flag of that name."""
     found = list[str]()
     for name, value in given.items():
         if value is True:

@@ -98,7 +98,7 @@ def read(path: Path, fields: Collection[str], above: tuple[Path, ...] = ()) -> F
 
 
 def is_named(path: Path) -> bool:
-    """Whether a file sets the experiment's name itself; otherwise the name follows from the file's name."""
+    """Return True if the file sets `name`; otherwise the experiment is named after the file."""
     return "name" in _read_toml(path)
 
 

@@ -108,19 +108,19 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
 
     @property
     def label(self) -> str:
-        """Its name in tables."""
+        """Return the name of the job in tables."""
         if self.program is not None:
             return f"ddp:{self.ddp}" if self.ddp is not None else f"cmd:{self.cmd}"
         return self.trace or "synthetic"
 
     @property
     def several(self) -> bool:
-        """Whether a synthetic job's exchange cannot be one way from one worker to another."""
+        """Return True if a synthetic job needs more than a one-way transfer between two workers."""
         return self.gpus is not None or (self.workers or 0) > 2 or (self.buckets or 1) > 1
 
     @property
     def inside_servers(self) -> bool:
-        """Whether its trace has groups that stay inside a server."""
+        """Return True if its trace has process groups within one server."""
         placement = None if self.program is not None or self.trace is None else self.read_trace().placement
         return placement is not None and bool(placement.inside)
 
@@ -158,7 +158,10 @@ def parse(text: str) -> dict[str, Any]:
 
 
 def complete(job: Job, defaults: Job) -> Job:
-    """``job`` with what it leaves open taken from ``defaults``; raises `JobError` if it contradicts itself."""
+    """Return ``job`` with missing fields taken from ``defaults``.
+
+    Raises `JobError` if its fields contradict each other.
+    """
     given = [name for name in _WHAT if getattr(job, name) is not None]
     synthetic = job.compute is not None or job.bytes is not None
     if len(given) + synthetic > 1:
@@ -201,7 +204,7 @@ def _ranks(job: Job) -> int | None:
 
 
 def _learning(job: Job) -> Job:
-    """``job`` with what follows from the model that it learns; raises `JobError`."""
+    """Return ``job`` with the fields that follow from its trained model. Raises `JobError`."""
     with within("train"):
         what = training.parse(job.train or "")
     by = job.collective or LEARNS_BY[0]
@@ -280,7 +283,8 @@ def _check(job: Job) -> None:
 
 
 def check_transport(job: Job, transport: str) -> None:
-    """Whether a real program's gradients can travel so: a model of ours trains over datagrams (`testbed.transports.torch`); raises `RequestError`."""
+    """Raise `RequestError` if the gradients of a real program cannot use ``transport``; a `ddp` job can
+    (`testbed.transports.torch`)."""
     if builtin_transport.plain(transport) or job.program is None:
         return
     if job.ddp is None:

@@ -1,7 +1,7 @@
-"""How large an experiment may be on one backend, counted before anything of it is built.
+"""Check the size of an experiment against the limits of a backend, before anything is built.
 
-Each backend sets its own limits: emulation needs a process, a namespace and a queue for every element, a
-backend that computes flows does not.
+Each backend sets its own limits: emulation needs a process, a namespace, and a queue for every element, but the flow
+simulator does not.
 """
 
 from __future__ import annotations

@@ -36,16 +36,17 @@ class QueueLength(Written):
             raise UnitError(f"{str(error)[:-1]}, frames (200p), or a time at the link's rate (2ms).") from error
 
     def bytes(self, rate_bps: int, mtu: int) -> int:
-        """How much waits at most."""
+        """Return the capacity in bytes, for a link rate in bit/s and an MTU in bytes."""
         if isinstance(self.length, Duration):
             return int(self.length) * rate_bps // (8 * 10**9)
         return int(self.length) if isinstance(self.length, Size) else self.length * frame(mtu)
 
 
 class StartOffsets(Written):
-    """When jobs start: ``clustered`` or ``uniform`` (sampled by the seed), or a time for each of them (``0ms,50ms``)."""
+    """Start times of jobs: ``clustered`` or ``uniform`` (sampled by the seed), or one time for each job
+    (``0ms,50ms``)."""
 
-    times: tuple[Duration, ...] = ()  # none: they are sampled
+    times: tuple[Duration, ...] = ()  # empty: sampled
 
     @classmethod
     def to_canonical(cls, text: str) -> str:
@@ -119,7 +120,10 @@ class LinkRate(Written):
         self.rate = float(share[1]) / 100 if share else Rate.parse(self)
 
     def resolve(self, whole_bps: int) -> int:
-        """In bit/s; raises `UnitError` if nothing can be that slow, or fast."""
+        """Return the rate in bit/s, relative to ``whole_bps``.
+
+        Raises `UnitError` if it is outside 1 Mbit/s to 1 Pbit/s.
+        """
         rate = int(self.rate) if isinstance(self.rate, Rate) else round(whole_bps * self.rate)
         if not SLOWEST_BPS <= rate <= FASTEST_BPS:
             raise UnitError(f"{quoted(self)} is {rate} bit/s, but rates must be between 1 Mbit/s and 1 Pbit/s")
@@ -134,7 +138,7 @@ class NicRate(LinkRate):
             super().read()
 
     def or_none(self, whole_bps: int) -> int | None:
-        """In bit/s; None: no NIC holds a sender up."""
+        """Return the rate in bit/s; None for an unshaped NIC."""
         return None if self == "inf" else self.resolve(whole_bps)
 
 
@@ -192,9 +196,10 @@ _MARKS = "Give `on`, `off`, one threshold (65kB, 200us, 40p), or MIN,MAX,PROBABI
 
 
 class PriorityQueues(Written):
-    """``N`` queues of data; ``N,drop-non-ect``: they drop what they cannot mark; ``N,mlt-thresholds``: from thresholds by `testbed.models.thresholds`.
+    """Priority queues of a bottleneck: ``N`` data queues, and above them one for control.
 
-    ``1,separate-control``: one, and a queue for control above it, as all others have it.
+    ``N,drop-non-ect``: they drop packets that cannot be marked. ``N,mlt-thresholds``: thresholds of `testbed.models.thresholds`.
+    ``1,separate-control``: one data queue below the control queue.
     """
 
     SUFFIXES: ClassVar = {

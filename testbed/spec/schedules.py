@@ -1,4 +1,4 @@
-"""Experiments that compute schedules and emulate nothing: files with ``kind = "schedules"``.
+"""Experiments that compute schedules without emulation: files with ``kind = "schedules"``.
 
 .. code-block:: toml
 
@@ -11,7 +11,7 @@
     name = "0.5"
     ratio = 0.5                              # communication ÷ computing
 
-What all fields mean stands at `testbed.core.runs.schedules.Asked`. ``base`` and ``[quick]`` are as in any experiment's file.
+`testbed.core.runs.schedules.Asked` documents the fields. ``base`` and ``[quick]`` work as in other experiment files.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ TRIALS = "{trials}"
 
 
 def apart(paths: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The files of schedules among experiments' files, and the others; an unreadable file is one of the others."""
+    """Split ``paths`` into files of schedules and other experiment files; an unreadable file counts as one of the
+    others."""
     found: dict[bool, list[str]] = {True: [], False: []}
     for path in paths:
         found[_is_one(Path(path))].append(path)
@@ -125,7 +126,8 @@ def _check_published(setting: Setting, asked: Asked) -> None:
 
 
 def _check_few(setting: Setting, asked: Asked) -> None:
-    """Options that give the name and nothing else."""
+    """Raise `RequestError` if ``setting``, for few jobs, has fields other than its name and one of `largest` and
+    `seconds`."""
     if setting != Setting(name=setting.name, largest=setting.largest, seconds=setting.seconds):
         raise RequestError("with few jobs, a setting has only `largest` or `seconds`. Leave out the other fields.")
     if (setting.largest is None) == (not setting.seconds):

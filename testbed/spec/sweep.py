@@ -1,4 +1,4 @@
-"""The experiments a file stands for: one, or every point of its ``[sweep]``.
+"""Expand a file into its experiments: one, or one for every point of its ``[sweep]``.
 
 .. code-block:: toml
 
@@ -6,11 +6,11 @@
     rate = ["100mbit", "1gbit"]
     trace = ["s1", "s3"]
 
-    [sweep.zip]                    # taken together: as many values each
+    [sweep.zip]                    # combined by position: lists of equal length
     jobs = [2, 4]
     buffer = ["1ms", "2ms"]
 
-    [quick.sweep]                  # with --quick: fewer values of what is swept
+    [quick.sweep]                  # with --quick: fewer values
     rate = ["100mbit"]
 """
 
@@ -37,7 +37,7 @@ Point = dict[str, Any]  # values by path
 
 
 def read(file: str | None, flags: dict[str, Any]) -> list[Spec]:
-    """Every experiment of ``file`` (None: of the flags alone), each with a unique name; raises `RequestError`."""
+    """Return every experiment of ``file`` (None: of the flags), each with a unique name. Raises `RequestError`."""
     if file is None:
         return [spec.read(None, flags)]
     flags = canonical(flags, "the command line")
@@ -60,7 +60,8 @@ def read(file: str | None, flags: dict[str, Any]) -> list[Spec]:
 
 
 def _at(fields: dict[str, Any], point: Point, flags: dict[str, Any], file: str, *, whole: bool) -> Spec:
-    """The experiment at one point; its name has the ``whole`` of each value (as a hash) if others are written equally."""
+    """Return the experiment at one point; with ``whole``, its name has a hash of each value, because shortened values
+    coincide."""
     fields = files.with_room(fields, point)
     for path, value in point.items():
         files.put(fields, path_of(path), value, file)

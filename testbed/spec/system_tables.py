@@ -1,4 +1,4 @@
-"""``[[system]]``: what is compared as a table of an experiment's file, which becomes a `SystemText`.
+"""``[[system]]``: a system as a table of an experiment file, converted to a `SystemText`.
 
 ::
 
@@ -8,7 +8,7 @@
     transport_options = {fraction = 0.8}
     label = "LTP"
 
-is ``--system ltp:fraction=0.8,label=LTP``.
+equals ``--system ltp:fraction=0.8,label=LTP``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Option = str | bool | int | float
 
 
 class SystemTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A congestion control or a list of them in turn, a transport, or a flow scheduler; with the options of each."""
+    """One or several alternating congestion controls, a transport, or a flow scheduler; with the options of each."""
 
     congestion: str | tuple[str, ...] | None = None
     congestion_options: dict[str, Option] = {}
@@ -42,7 +42,7 @@ class SystemTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     preset: str | None = None
 
     def typed(self) -> SystemText:
-        """As typed after ``--system``; raises `RequestError` for parts that do not go together."""
+        """Return the system as text of ``--system``. Raises `RequestError` for parts that cannot be combined."""
         return SystemText(self._parts(), self.label, self.role)
 
     def _parts(self) -> tuple[Part, ...]:

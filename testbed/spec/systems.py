@@ -1,12 +1,12 @@
-"""What may be named under ``--system``: congestion controls, in turn, a transport, or a flow scheduler for all jobs.
+"""Parse ``--system``: alternating congestion controls, a transport, or a flow scheduler for all jobs.
 
 ::
 
     --system reno mltcp_reno reno+cubic reno:early_close=0.8 cassini cassini:over=cubic unfair:weights=3/1 priority ltp:fraction=0.9
 
-The role of a system follows from its congestion controls' own files: a treatment if one of them is, else a baseline. A
-transport that is not TCP is a treatment. A flow scheduler has information that no congestion control has, so it is a reference. Two options go with every
-system: ``role=`` overrides that role, ``label=`` is its name in tables and figures.
+The files of its congestion controls determine the role of a system: a treatment if one of them is, else a baseline. A
+transport other than TCP is a treatment. A flow scheduler is a reference, because it has information that congestion controls
+lack. Every system takes two options: ``role=`` overrides the role, ``label=`` sets the name in tables and figures.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ def _of_parts(parts: Sequence[Part], text: str, asked: Role | None) -> System:
     if carried := [name for name in names if _is_transport(name)]:
         if len(parts) > 1:
             raise RequestError(
-                f"{quoted(text)}: {carried[0]} is a transport, with which jobs cannot take turns here; give a job its own: "
+                f"{quoted(text)}: {carried[0]} is a transport, and transports cannot alternate between jobs. Give a job its own: "
                 f"--job …,transport={carried[0]}"
             )
         return _by_transport(parts[0], text, asked)
     if scheduled := [name for name in names if _is_flow_scheduler(name)]:
         if len(parts) > 1:
             raise RequestError(
-                f"{quoted(text)}: {scheduled[0]} is a scheduler and decides for all jobs; they cannot take turns with it."
+                f"{quoted(text)}: {scheduled[0]} is a flow scheduler, which decides for all jobs, so it cannot alternate with others. Name it alone."
             )
         return _by_flow_scheduler(parts[0], text, asked)
     for name in names:
@@ -78,7 +78,7 @@ def _of_parts(parts: Sequence[Part], text: str, asked: Role | None) -> System:
     of_tcp = Part(TCP, tuple(pair for _, own in split for pair in own))
     if of_tcp.options and len(parts) > 1:
         raise RequestError(
-            f"{quoted(text)}: jobs that take turns share one TCP; give a job its own: --job …,cc={names[0]},transport={of_tcp}"
+            f"{quoted(text)}: jobs that alternate share the options of TCP. Give a job its own: --job …,cc={names[0]},transport={of_tcp}"
         )
     transports.parse(str(of_tcp))
     controls = tuple(catalogue.read(part) for part, _ in split)
@@ -112,7 +112,7 @@ def _by_flow_scheduler(part: Part, text: str, asked: Role | None) -> System:
 
 
 def _takes_turns(name: str) -> bool:
-    """Whether jobs can take turns with it: a congestion control, or a name that nothing has."""
+    """Return True if jobs can alternate ``name`` with others: a congestion control, or an unknown name."""
     return not registry.is_file_name(name) and not _is_transport(name) and not _has(registry.FLOW_SCHEDULER, name)
 
 
@@ -133,7 +133,7 @@ def _is_flow_scheduler(name: str) -> bool:
 
 
 def _suggest(name: str) -> None:
-    """Raises `RequestError` for a name that nothing has, if a transport's or a flow scheduler's is the closest."""
+    """Raise `RequestError` for an unknown name whose closest match is a transport or a flow scheduler."""
     kinds = (registry.TRANSPORT, registry.FLOW_SCHEDULER)
     others = [other for kind in kinds for other in (*registry.names(kind), *registry.installed(kind))]
     if name in catalogue.families() or name.endswith(".c"):
@@ -179,13 +179,13 @@ def share(system: System, demands: Sequence[flow.Demand], links: Mapping[str, fl
 
 
 def take_turns(system: System, jobs: int) -> flow.Sharing:
-    """Its congestion controls in turn (a transport's own), and nothing else, for so many jobs."""
+    """Return the sharing in which ``jobs`` jobs use the congestion controls of ``system`` alternately."""
     controls = [control.spec for control in system.congestion] or [by_tcp(system.transport)]
     specs = [controls[number % len(controls)] for number in range(jobs)]
     return flow.Sharing(tuple(flow.Rule(cc) for cc in specs))
 
 
 def by_tcp(transport: str) -> str:
-    """The congestion control of what a job with this transport sends by TCP."""
+    """Return the congestion control of the TCP part of ``transport``."""
     found = transports.parse(transport)
     return str(found.options.by_tcp or PLAIN)

@@ -1,6 +1,7 @@
-"""``--on flow``: no kernel. A plan's jobs as flows that share links by weights, event by event (`testbed.models.flow_simulator`); the same files come out.
+"""``--on flow``: compute a plan without a kernel; its jobs are flows that share links by weights
+(`testbed.models.flow_simulator`).
 
-It has no windows, no losses and no round trips: what is about these it refuses.
+The output has the files of a run. The simulator has no windows, losses, or round trips, and refuses plans that depend on them.
 """
 
 from __future__ import annotations
@@ -95,15 +96,15 @@ class FlowLevel:
     limits: Limits = MODEL
 
     def check(self, plan: Plan) -> None:
-        """Raises `RequestError` for what it cannot model."""
+        """Raise `RequestError` if ``plan`` has features that the simulator cannot model."""
         if lacking := lacks(plan):
             raise RequestError(f"on: {lacking.what}: {lacking.instead}.")
 
     def identity(self) -> None:
-        """There is no kernel."""
+        """Return None, because there is no kernel."""
 
     def run(self, plan: Plan, on_event: Callable[[Event], None], patience: Patience) -> bytes:
-        """Compute ``plan``; raises `TestbedError` if it is given up, or nothing can happen any more."""
+        """Compute ``plan`` and return its archive. Raises `TestbedError` if time runs out or no job can continue."""
         self.check(plan)
         on_event(Phase("computing flows"))
         begun, cpu = time.monotonic(), time.process_time()

@@ -42,14 +42,14 @@ class Built:
     paths: Mapping[Connection, tuple[tuple[str, str], ...]]  # hop by hop
     nodes: tuple[
         tuple[int, Operation | None, tuple[Carries, ...]], ...
-    ]  # job, operation and what it sends, by number of the node
+    ]  # job, operation, and sent bytes, by node number
     places: Mapping[int, int]  # of jobs among the plan's, by number
 
 
 def build(plan: Plan, say: Callable[[str], None] = lambda _: None) -> Built:
-    """``say`` is called before loops are compiled.
+    """Build the simulator's arrays for ``plan``; ``say`` is called before loops are compiled.
 
-    Where there are several paths, the seed selects one at random for each connection, which keeps it.
+    With several equal paths, the seed selects one at random for each connection, which keeps it.
     """
     topo = networks.made(plan.topology, plan.topology_args, plan.nics_per_server)
     assert isinstance(topo, RoutedTopo)
@@ -108,7 +108,7 @@ def _factors(job: JobPlan) -> np.ndarray:
 
 
 def _path(topo: RoutedTopo, source: str, target: str, draw: random.Random) -> tuple[tuple[str, str], ...]:
-    """Hop by hop one of the shortest ways, each as likely as the others."""
+    """Return one of the shortest paths as hops, each path with equal probability."""
     here, taken = source, list[tuple[str, str]]()
     for stage in stages(topo, source, target):
         ways = [hop for hop in stage if hop[0] == here]
@@ -229,7 +229,10 @@ Change = Callable[[Built], None]
 
 
 def timeline(plan: Plan) -> Iterator[tuple[float, Change | None]]:
-    """When something is done from outside, in order, without end: samples (None), changes of links, jobs that leave."""
+    """Yield the time in seconds and the change of every external event, in order, without end.
+
+    Events are samples (None), changes of links, and jobs that leave.
+    """
     changes: list[tuple[int, Change]] = []
     for event in plan.events:
         assert event.rate_bps is not None

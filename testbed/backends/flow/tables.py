@@ -128,7 +128,7 @@ class Recorded:
             ways.append(Way(*key, links, back[job, target, source, channel]))
         samples = len(self.links) // max(1, len(plan.bottlenecks))
         sampling = Sampling(samples, cpu_s, self.built.loop.now_s, 0.0, (), (), ())
-        # The model loses nothing, has no round trip, and its only clock is its own.
+        # The simulator has no losses and no round trips, and its only clock is the simulated one.
         measured = Measured(
             0.0, None, 0.0, 0.0, Counters(0, 0, 0, 0, 0, 0), 0.0, None, sampling, tuple(ways) if plan.multipath else (),
             paths_seeded=True if plan.multipath else None,

@@ -29,7 +29,7 @@ class Executor(Protocol):
 
 
 class Here:
-    """In this process, on a backend that is at hand; ``observe`` is called with every event of every run."""
+    """An executor in this process, on a given backend; ``observe`` is called with every event of every run."""
 
     def __init__(self, backend: Backend, observe: Observer) -> None:
         self.backend, self.observe = backend, observe

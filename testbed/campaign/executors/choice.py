@@ -1,4 +1,4 @@
-"""``--executor``: which of them, and whether it takes what is to run."""
+"""Choose the executor of ``--executor``, and check that it can run the requested backends."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ KINDS = ("local", "dask", "slurm")
 def chosen(
     name: str, machines: Mapping[str, object], parallel: int, out: Path, say: Callable[[str], None]
 ) -> AbstractContextManager[Sequence[Executor]]:
-    """The executors of ``--executor`` (`check`), for runs on the backends ``machines`` whose results go below ``out``.
+    """Open the executors of ``--executor`` (`check`), for runs on the backends ``machines`` with results below ``out``.
 
-    ``say`` is called with a description of those that are left out.
+    ``say`` is called with a description of executors that are left out.
     """
     kind, _, rest = name.partition(":")
     if kind == "local":
-        from testbed.campaign.executors import local  # noqa: PLC0415 (each is loaded where it is asked for)
+        from testbed.campaign.executors import local  # noqa: PLC0415 (loaded only when named)
 
         return local.lanes(machines, parallel)
     if kind == "dask":
@@ -37,7 +37,7 @@ def chosen(
 
 
 def check(name: str, machines: Mapping[str, object]) -> None:
-    """Raises `RequestError` unless ``--executor`` is one of ours, and takes what is to run."""
+    """Raise `RequestError` if ``--executor`` is unknown or cannot run on the backends ``machines``."""
     kind, colon, rest = name.partition(":")
     if kind not in KINDS or (colon and (kind == "local" or not rest)):
         raise RequestError(

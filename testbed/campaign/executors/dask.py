@@ -105,7 +105,7 @@ class Cluster:
         return distributed.Client(self.address or self.own, timeout=CONNECT_S, set_as_default=False)
 
     def _prepare(self, client: distributed.Client) -> None:
-        """A client reconnects by itself to a restarted scheduler, which has lost our settings; they are sent again."""
+        """Send the settings again after a restart of the scheduler, to which a client reconnects by itself."""
         scheduler = str(client.scheduler_info(n_workers=0)["id"])
         if scheduler != self.prepared:
             client.run_on_scheduler(_forgive)
@@ -113,7 +113,7 @@ class Cluster:
             self.prepared = scheduler
 
     def close(self) -> None:
-        """All our tasks have ended."""
+        """Close the cluster; all tasks of this campaign have ended."""
         self.ended = True
         with contextlib.suppress(Exception):
             if self.client is not None:
@@ -123,7 +123,10 @@ class Cluster:
                 self.own.close(timeout=10)
 
     def check(self, say: Callable[[str], None]) -> None:
-        """``say`` which workers are left out, and why. Raises `MachineError` if there are some and none can execute runs."""
+        """Call ``say`` with each worker that is left out, and the reason.
+
+        Raises `MachineError` if no worker can execute runs.
+        """
         client = self.connected(CONNECT_S)
         with contextlib.suppress(NotYet, distributed.TimeoutError):  # an adaptive cluster waits for work
             client.wait_for_workers(1, timeout=CONNECT_S)
@@ -144,7 +147,7 @@ class _Scheduler(distributed.Scheduler):
     """Dask's, without its HTTP server."""
 
     def start_http_server(self, *_arguments: Any, **_options: Any) -> None:
-        """Dask opens a port for it even where no dashboard is asked for."""
+        """Do nothing: Dask opens a port even if no dashboard is requested."""
 
 
 class _Worker(distributed.Worker):
@@ -167,7 +170,7 @@ class _Prepared(distributed.WorkerPlugin):
 
     async def setup(self, worker: distributed.Worker) -> None:
         if not remote_requirements.missing() and not kernels.is_here(self.maker.kernel):
-            # Without room for it, for example, this worker is left out with that reason, and the others continue.
+            # If that fails, for example on a full disk, this worker is left out with the reason, and the others continue.
             with contextlib.suppress(TestbedError):
                 kernels.unpack(self.archive)
         able = not _lacks(self.maker)
@@ -190,7 +193,7 @@ class _UnheardError(Exception):
 
 
 class DaskLane:
-    """One run at a time on whichever worker the scheduler chooses."""
+    """An executor of one run at a time, on a worker chosen by the Dask scheduler."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -252,7 +255,7 @@ class DaskLane:
 
 @contextlib.contextmanager
 def lanes(address: str | None, parallel: int, say: Callable[[str], None]) -> Iterator[list[DaskLane]]:
-    """``parallel`` lanes to the cluster at ``address``, or to a local one of as many workers (None).
+    """Open ``parallel`` lanes to the cluster at ``address``; None: to a new local cluster with as many workers.
 
     ``say`` is called with a description of the workers that are left out.
     """

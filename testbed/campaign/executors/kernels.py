@@ -1,4 +1,4 @@
-"""The built user-mode Linux kernel as it travels to other machines: once, by its content, never built again there."""
+"""Send the built user-mode Linux kernel to other machines: once, identified by its content, and never built there."""
 
 from __future__ import annotations
 

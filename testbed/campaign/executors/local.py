@@ -51,17 +51,20 @@ class Carrier:
         return self._process.is_alive()
 
     def terminate(self) -> None:
-        """Ask it to end what it does."""
+        """Ask the process to end its task."""
         self._process.terminate()
 
     def close(self) -> None:
-        """Wait until it has ended; it does once it has nothing to do."""
+        """Wait until the process has ended, which it does when idle."""
         self._pipe.close()
         self._process.join()
 
 
 class Lane:
-    """One run at a time, in a child process; ``machine`` is another machine, None this one."""
+    """An executor of one run at a time, in a child process.
+
+    ``machine``: the backend on another machine; None: this machine.
+    """
 
     def __init__(self, machine: str | None) -> None:
         self.machine = machine
@@ -81,13 +84,13 @@ class Lane:
         return self.pool.submit(self.carrier.ask, task)
 
     def end(self) -> None:
-        """End what it does, and take tasks again."""
+        """End the current task, and accept tasks again."""
         self.carrier.terminate()
         self.carrier.close()
         self.carrier = Carrier()
 
     def terminate(self) -> None:
-        """End what it does, if it does anything, and take no more."""
+        """End the current task, if any, and accept no more."""
         self.pool.shutdown(wait=False, cancel_futures=True)
         self.carrier.terminate()
 
@@ -99,7 +102,8 @@ class Lane:
 
 @contextlib.contextmanager
 def lanes(machines: Mapping[str, object], parallel: int) -> Iterator[list[Lane]]:
-    """One for each other machine among the backends ``machines``, and ``parallel`` ones here if some runs are here."""
+    """Open a lane for each other machine among the backends ``machines``, and ``parallel`` lanes here if some runs are
+    here."""
     others = [backend for backend in machines if backend_names.is_remote(backend)]
     here = [None] * (parallel if len(others) < len(machines) else 0)
     made: list[Lane] = []

@@ -1,8 +1,8 @@
-"""The measured capacity of a backend with a real clock, and the choice of a backend for a set of experiments.
+"""Measure the capacity of a backend with a real clock, and choose a backend for a set of experiments.
 
-A virtual machine whose processor is emulated forwards a hundredth of what the experiments need. Each of their runs would be
-invalid there. The unshaped path is therefore measured before anything is run (`measure`), and compared with the needs of
-each experiment (`decide`).
+A virtual machine with an emulated processor forwards a hundredth of what the experiments need, so each of their runs would be
+invalid. The unshaped path is therefore measured before the first run (`measure`) and compared with the needs of each
+experiment (`decide`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from testbed.planning import plan
 from testbed.spec import backend_names
 
 ROOM = 3.0  # unshaped capacity ÷ needed rate: from there on I2 is ok (docs/reference/invariants.md)
-# The least that measures the unshaped path: two jobs that send at once, and hardly anything afterwards.
+# The smallest run that measures the unshaped path: two jobs that send at the same time, for a few iterations.
 PROBE: dict[str, Any] = {
     "jobs": 2, "system": ["reno"], "iterations": 1, "compute": "1ms", "bytes": "20kB", "rate": "10mbit", "ecn": "off",
     "buffer": "20ms", "alone": "none",
@@ -51,7 +51,7 @@ class Reach:
     bps: Mapping[int, float]  # of the unshaped path, by MTU
     disturbances: pd.DataFrame  # while it was measured
     kernel: str
-    failed: str = ""  # why a run that measures it came to nothing: then it carries nothing
+    failed: str = ""  # the reason why the measurement failed; its capacity then counts as 0
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def probe(mtu: int) -> Plan:
 
 
 def _unheard(_event: Event) -> None:
-    """Nothing shows how far it is."""
+    """Ignore an event, because nothing displays progress."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Decision:
 
     backend: str  # as in --on, or `IN_VM`
     reach: Reach
-    beyond: tuple[Need, ...] = ()  # what the measured backend does not carry
+    beyond: tuple[Need, ...] = ()  # needs above the measured capacity
     experiments: int = 0
     only_virtual: bool = False  # none of the experiments can run against a real clock
     to_build: bool = False  # the user-mode kernel that it takes is not there yet
@@ -150,10 +150,10 @@ class UserModeKernels:
 
 
 def decide(measured: str, reach: Reach, needed: Sequence[Need], kernels: UserModeKernels) -> Decision:
-    """Where experiments run that would go to the ``measured`` backend.
+    """Choose the backend of experiments that would go to the ``measured`` one.
 
-    There, if it carries all of them. Else in virtual time: in the VM if its user-mode kernel is built, or if this machine has
-    none and can build none; otherwise here.
+    That backend, if its capacity suffices for all of them. Else virtual time: in the VM if its user-mode kernel is built, or if this
+    machine has none and can build none; otherwise here.
     """
     beyond = tuple(need for need in needed if reach.bps[need.mtu] < ROOM * need.bps)
     experiments = len({need.experiment for need in needed})

@@ -18,7 +18,7 @@ from testbed.core.runs.manifest import UserModeLinux
 
 @dataclass(frozen=True)
 class Maker:
-    """The testbed that asks for runs, and the kernel that they are to take."""
+    """The testbed that requests runs, and the kernel that they must use."""
 
     version: str
     source_sha256: str
@@ -27,7 +27,7 @@ class Maker:
 
     @classmethod
     def here(cls) -> Maker:
-        """This process's; raises `MachineError` without a kernel."""
+        """Describe this process. Raises `MachineError` without a kernel."""
         return cls(__version__, source_sha256(), uml.find().identity(), versions())
 
     def __str__(self) -> str:

@@ -1,8 +1,8 @@
-"""Slurm, through submitit: each run under virtual time is a job of one core (``--executor slurm``, ``slurm:PARTITION``).
+"""Slurm, by submitit: each run under virtual time is a job with one core (``--executor slurm``, ``slurm:PARTITION``).
 
 ``slurm:local`` starts the same jobs as processes of this machine, without Slurm. The folder ``.slurm`` below the results, which
-all nodes must reach, holds tasks and what comes back of them while the campaign goes on. They are Python objects, which run code
-when they are read: the folder is this user's alone.
+all nodes must reach, holds tasks and their outcomes during the campaign. They are pickled Python objects, whose loading executes
+code, so the folder must belong to this user only.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ POLL_S = 0.5
 
 
 class SlurmLane:
-    """One job at a time, in the queue or on a node."""
+    """An executor of one run at a time, as a Slurm job."""
 
     def __init__(self, executor: Any, maker: Maker, kernel: Path) -> None:
         self.executor, self.maker, self.kernel = executor, maker, kernel
@@ -67,7 +67,7 @@ class SlurmLane:
         return outcome
 
     def end(self) -> None:
-        """All of it has ended."""
+        """Close the lane; all its runs have ended."""
         self.ended = True
         with contextlib.suppress(Exception):
             if self.job is not None:

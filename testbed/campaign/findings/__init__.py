@@ -49,7 +49,7 @@ class Waits:
 
 
 def compared(row: Result, base: Result, demand: Demand, waits: Waits = Waits()) -> tuple[Finding, ...]:
-    """Compare a result with its baseline, with the reasons if it gains nothing; empty for an invalid result."""
+    """Compare a result with its baseline, with reasons if there is no gain; empty for an invalid result."""
     if row == base or "invalid" in (*row.verdicts, *base.verdicts):
         return ()
     against, found = base.system, list[Finding]()
@@ -64,7 +64,7 @@ def compared(row: Result, base: Result, demand: Demand, waits: Waits = Waits()) 
 
 
 def own(row: Result) -> tuple[Finding, ...]:
-    """Findings about a result by itself."""
+    """Return findings about one result, without a comparison."""
     return (*_interleaving(row), *_active(row), *_delivered(row))
 
 
@@ -145,12 +145,13 @@ def divides_windows(row: Result) -> bool:
 
 
 def _knows_phases(row: Result) -> bool:
-    """Whether MLTCP runs in it, which moves phases apart by what they delay each other."""
+    """Return True if a job of the result uses MLTCP, which shifts phases by their mutual delays."""
     return any(job.learns for job in row.per_job)
 
 
 def _periods(demand: Demand) -> Iterator[Periods]:
-    """Of equal periods too little room is an offered load above the link's rate."""
+    """Yield the finding that periods do not fit together; equal periods with too little room count as offered load
+    above the rate."""
     periods, phases = demand.periods_s, demand.phases_s
     if not periods or max(periods) <= min(periods) * (1 + ALIKE):
         return
@@ -169,14 +170,14 @@ def _little_to_gain(base: Result, demand: Demand) -> Iterator[Reason]:
 
 
 def at_ideal(base: Result) -> AtIdeal | None:
-    """The finding that sharing costs the baseline nothing in its last iterations; None if it does."""
+    """Return the finding that sharing costs the baseline nothing in its last iterations; None otherwise."""
     if base.ideal_s and base.last10_mean_s <= base.ideal_s * (1 + ALIKE):
         return AtIdeal(base.system, base.last10_mean_s / base.ideal_s)
     return None
 
 
 def small_share(demand: Demand) -> SmallShare | None:
-    """The finding that sharing costs nothing even if all phases overlap; None if it does."""
+    """Return the finding that sharing costs little even if all phases overlap; None otherwise."""
     if not demand.phases_s:
         return None
     most = max(

@@ -99,7 +99,8 @@ def _frames(name: str, link: Link, size: int, flows: int) -> FewFrames:
 
 
 def shared_acks(run: Run) -> SharedAcks | None:
-    """The first bottleneck that carries data of several jobs both ways, unless ACKs go first there."""
+    """Return the first bottleneck with data of several jobs in both directions, without an ACK queue; None if there is
+    none."""
     crossed = bottleneck.crossings(run) or {}
     for name, flows in crossed.items():
         back = "-".join(reversed(name.split("-")))

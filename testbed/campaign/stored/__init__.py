@@ -1,7 +1,7 @@
-"""Plans read from disk. Their author is unknown, so they are checked against the rules for a user's requests.
+"""Check plans read from disk by the rules for a user's requests, because their author is unknown.
 
-A plan may name files that are executed: a custom topology, a custom congestion control, a real program. Their digests are
-in the same manifest and prove nothing. Such a run is repeated only with ``--allow-external-code``.
+A plan may name files that are executed: a custom topology, a custom congestion control, a real program. Digests in the same
+manifest prove nothing. Such a run is repeated only with ``--allow-external-code``.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _executed(plan: Plan) -> Iterator[str]:
 
 
 def _wrong(plan: Plan) -> Iterator[str]:
-    """What no request could have led to."""
+    """Yield the properties of ``plan`` that no valid request produces."""
     if plan.version != VERSION:
         yield f"version {plan.version}"
     if not _FOLDER.fullmatch(plan.experiment):

@@ -1,11 +1,10 @@
-"""Folder of an experiment, and its stored runs: a result replaces another one only on request.
+"""Experiment folders and their stored runs: results are replaced only on request.
 
-The experiment folder is named as `testbed.planning.names` has it: by the file's name or ``--name``, else by what was asked for; with the backend
-where ``--on`` chose another one than the experiment goes to by itself. Where an experiment folder of that name holds another experiment,
-the fields that differ are added to the name. Seeds are no part of an experiment: new ones join those that are there.
+`testbed.planning.names` names the folder: by the file or ``--name``, else by the fields; with the backend if ``--on`` overrides
+the default one. If a folder of that name holds another experiment, the fields that differ extend the name. Seeds are not
+part of an experiment: runs of new seeds are added.
 
-A run is kept if it has the same plan, files, program and kernel. Otherwise nothing is run until ``--again`` or ``--renew`` is
-given.
+A run is kept if it has the same plan, files, program, and kernel. Otherwise nothing is run without ``--again`` or ``--renew``.
 """
 
 from __future__ import annotations
@@ -43,11 +42,11 @@ def named(
     locks: Locks | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> list[Planned]:
-    """Experiments by the names of their experiment folders below ``out``, which are locked.
+    """Return experiments with the names of their folders below ``out``, which are locked.
 
-    ``elsewhere``: ``--on`` names another backend than they run on by themselves. A default name, and one made from the name
-    of their ``file``, then includes the backend. A name that the user chose includes it only if another experiment has that
-    experiment folder. ``tell`` is called for names that are taken. Raises `InUseError`.
+    ``elsewhere``: ``--on`` names another backend than the default one. A default name, and one made from ``file``, then includes the
+    backend. A name chosen by the user includes it only if another experiment holds that folder. ``tell`` is called for names in use.
+    Raises `InUseError`.
     """
     is_files = file is not None and not files.is_named(Path(file))
     found, taken = [], list[str]()
@@ -122,7 +121,7 @@ def _seeds(experiment: Path, patterns: Sequence[str]) -> set[int]:
 
 @dataclass(frozen=True)
 class Work:
-    """Runs that were asked for, those of other seeds that are there, and what is to be done."""
+    """Requested runs, existing runs of other seeds, and the runs to execute."""
 
     asked: list[Wanted]
     beside: list[Wanted]  # of other seeds: complete, and part of the summary
@@ -167,7 +166,7 @@ def work(planned: Sequence[Planned], out: Path, backends_for: Backends, again: A
 
 
 def select_work(asked: list[Wanted], beside: list[Wanted], backends_for: Backends, again: Again) -> Work:
-    """As `work`, for some of the runs of experiments."""
+    """Select the missing runs among ``asked``, as `work` does, given existing runs ``beside`` of other seeds."""
     every = [*asked, *beside]
     standing = {run.folder: _differences(run, backends_for) for run in every if not run.waits}
     for run in every:
@@ -183,7 +182,7 @@ def select_work(asked: list[Wanted], beside: list[Wanted], backends_for: Backend
 
 
 def _differences(run: Wanted, backends_for: Backends) -> list[str] | None:
-    """What is different about the run that is there; empty: it is kept; None: there is none."""
+    """Return how the stored run differs; empty: it is kept; None: there is none."""
     found: list[str] | None = None
     for backend in backends_for(run):
         one = provenance.differences(run.plan, run.folder, backend, run.scenario.asked)
@@ -231,7 +230,7 @@ def _without_repeating(each: Planned, out: Path) -> tuple[Planned, list[Wanted]]
 
 
 def _beside(each: Planned, out: Path) -> list[Wanted]:
-    """The runs of other seeds than those asked for, as far as all of a seed's are there."""
+    """Return the runs of other seeds, for each seed whose runs are complete."""
     scenario, plans = each
     experiment = out / scenario.experiment
     found: list[Wanted] = []

@@ -26,7 +26,7 @@ def dropped(case: Case) -> float | Noted | Unjudged:
 
 
 def sent(case: Case) -> Unjudged | None:
-    """None: at least one job does."""
+    """Return None if a job sends datagrams, else the reason why the invariant does not apply."""
     own = any(not job.by_tcp for job in case.plan.jobs)
     return None if own else not_applicable("the kernel forms all packets")
 
@@ -38,9 +38,10 @@ def burst(case: Case) -> float | Unjudged:
 
 
 def burst_limits(case: Case) -> Limits:
-    """Limits of I24's bursts: a timer interval at a rate that rises by all gains, plus what a link carries in a rest (`coalesce`).
+    """Return the limits of I24's bursts: a timer interval at the rate after all gains, plus a link's data in a pause
+    of `coalesce`.
 
-    The ACKs of that rest arrive together. On a real clock there is no limit, because late timers are compensated.
+    The ACKs of that pause arrive together. On a real clock there is no limit, because late timers are compensated.
     """
     if not case.virtual:
         return Limits()

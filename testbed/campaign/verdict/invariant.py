@@ -18,20 +18,20 @@ from testbed.core.runs.verdict import Row, Status
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A run to be judged: what was planned, and what was measured."""
+    """A run to be judged: its plan and its measurements."""
 
     manifest: Manifest
     iterations: pd.DataFrame
     links: pd.DataFrame
     flows: pd.DataFrame
     disturbances: pd.DataFrame | None = None
-    messages: pd.DataFrame | None = None  # of transports that may lose
-    lives: pd.DataFrame | None = None  # of jobs that hold GPUs
+    messages: pd.DataFrame | None = None  # of lossy transports
+    lives: pd.DataFrame | None = None  # of jobs that request GPUs
     nics: pd.DataFrame | None = None  # hosts' interfaces, where they have a rate
 
     @property
     def carried(self) -> pd.DataFrame:
-        """Its iterations without those that were filled in."""
+        """Return the iterations without those that were filled in."""
         if (period := self.measured.period) is None:
             return self.iterations
         through = {job.job: number for job, number in zip(self.plan.jobs, period.carried, strict=True)}
@@ -51,7 +51,7 @@ class Case:
 
     @cached_property
     def calm(self) -> Calm:
-        """When nothing disturbed it."""
+        """Return the undisturbed time of the run."""
         return Calm.around(self.disturbances)
 
     @property
@@ -90,7 +90,7 @@ class Noted:
 
 @dataclass(frozen=True)
 class Limits:
-    """Beyond which a run is suspect, or invalid; None: never."""
+    """Limits beyond which a run is suspect or invalid; None: no limit."""
 
     suspect: float | None = None
     invalid: float | None = None
@@ -111,7 +111,8 @@ class Limits:
 
 @dataclass(frozen=True)
 class Invariant:
-    """One row of the table in docs/reference/invariants.md; one with several values has several rows under its id."""
+    """One row of the table in docs/reference/invariants.md; an invariant with several values has several rows with one
+    id."""
 
     id: str
     name: str
@@ -119,10 +120,10 @@ class Invariant:
     limits: Limits | Callable[[Case], Limits] | None = None  # None: recorded, but not judged
     applies: Callable[[Case], Unjudged | None] = lambda _case: None  # None: it does
     note: str = ""
-    of_model: bool = False  # it has a meaning where nothing is run
+    of_model: bool = False  # it applies to runs of the flow simulator, too
 
     def judge(self, case: Case) -> Row:
-        """Its row in ``verdict.json``."""
+        """Return the row of this invariant in ``verdict.json``."""
         if case.manifest.clock == "model" and not self.of_model:
             return self._row(None, None, "not applicable", "no kernel, no machine: flows were computed")
         found = self.applies(case) or self.measure(case)
@@ -139,17 +140,17 @@ class Invariant:
 
 
 def without(value: float, left_out: np.ndarray) -> float | Noted:
-    """A value, saying which share of what it is made of was left out: what was disturbed."""
+    """Return ``value``, with a note on the disturbed fraction that was left out, if any."""
     return Noted(value, f"without the {left_out.mean():.1%} that were disturbed (I21)") if left_out.any() else value
 
 
 def above(suspect: float | None, invalid: float | None = None) -> Limits:
-    """Trouble above these."""
+    """Return limits above which a run is suspect, or invalid."""
     return Limits(suspect, invalid, "above")
 
 
 def below(suspect: float | None, invalid: float | None = None) -> Limits:
-    """Trouble below these."""
+    """Return limits below which a run is suspect, or invalid."""
     return Limits(suspect, invalid, "below")
 
 
@@ -164,5 +165,5 @@ def not_applicable(reason: str) -> Unjudged:
 
 
 def by_construction(case: Case) -> Unjudged | None:
-    """For invariants that always hold under virtual time."""
+    """Return "holds by construction" under virtual time; else None."""
     return Unjudged("ok", "by construction: computing takes no virtual time") if case.virtual else None

@@ -1,4 +1,4 @@
-"""Invariants of jobs: when their phases began, what they sent, how long they take in isolation."""
+"""Invariants of jobs: start of their phases, bytes sent, and isolated iteration time."""
 
 from __future__ import annotations
 
@@ -64,9 +64,10 @@ def bytes_per_flow(job: JobPlan) -> dict[tuple[int, int], int]:
 
 
 def _misdirected(job: JobPlan, case: Case) -> int:
-    """Flows that carried less than the iterations that had ended at their last sample, or more than those that had begun.
+    """Return how many flows carried fewer bytes than the ended iterations, or more than the begun ones, at their last
+    sample.
 
-    The kernel counts what was acknowledged, which lags behind what has left: one iteration is allowed for.
+    The kernel counts acknowledged bytes, which lag behind sent bytes, so one iteration of difference is allowed.
     """
     mine = case.flows[case.flows["job"] == job.job]
     if mine.empty:
@@ -137,7 +138,7 @@ def _misreported(job: JobPlan, messages: pd.DataFrame | None) -> int:
 
 
 def _hops(job: JobPlan) -> int:
-    """How often what a job sends goes on from rank to rank, at most; 1 if collectives of a single group differ."""
+    """Return the largest number of hops from rank to rank of a job's data; 1 if collectives of a single group differ."""
 
     def of(operation: Operation) -> int:
         ranks = len(job.hosts) if operation.members is None else len(operation.members)

@@ -27,7 +27,7 @@ SAMPLED_S = 1e-6  # precision of sample times in the tables
 # Delay of a sample by each worker that sends datagrams and runs first at that instant: a clock reading takes a nanosecond.
 WORKER_S = 1e-7
 SOURCE_S = 1e-6  # the same by a source of background traffic, whose flows may begin and end at that instant
-ROUNDED_S = 1e-9  # by which TBF may underestimate a packet's time: it counts in whole ns
+ROUNDED_S = 1e-9  # seconds by which TBF may underestimate a packet's time, since it counts in whole ns
 AT_RATE = 0.95  # an interval with a queue counts as served if it carried this share of the rate
 ALL_DISTURBED = "every sample was disturbed (I21)"
 COME_AND_GO = "with rings, delay, loss, or BBR, a queue can empty between two samples"
@@ -35,12 +35,13 @@ COARSE = "samples are more than 10 ms apart: a queue can empty between two sampl
 
 
 def exact_clock(case: Case) -> Unjudged | None:
-    """Against a real clock a shaper has a bucket for what it was late, and the sampler an instant that is not exact."""
+    """Return None under virtual time, else why the invariant does not apply: shapers and samplers are late on a real
+    clock."""
     return None if case.virtual else not_applicable("on a real clock, busy windows are judged")
 
 
 def short_queues(case: Case) -> Unjudged | None:
-    """For jobs that pause by themselves only an excess over the rate can be detected."""
+    """Return None if queues can be empty between samples: then only an excess over the rate can be detected."""
     if case.virtual:
         return not_applicable("under virtual time, every interval is judged")
     return None if _why_queues_go(case) else not_applicable("a standing queue shows both deviations")
@@ -73,10 +74,10 @@ def one_busy_queue(case: Case) -> Unjudged | None:
 
 
 def _why_queues_go(case: Case) -> str:
-    """Why a queue, once seen, may not be there until the next sample; empty if it is.
+    """Return why a sampled queue may be empty before the next sample; an empty string if it cannot.
 
-    Full-duplex rings pause by themselves; after a random loss, or where the window must
-    fill a long path as well, the queue runs dry for a while. Some congestion controls mean to keep it short.
+    Full-duplex rings pause by themselves. After a random loss, or if the window must also fill a long path, the queue is empty for a
+    while. Some congestion controls keep it short intentionally.
     """
     plan = case.plan
     if plan.sample_ns > FINE_NS:
@@ -171,9 +172,10 @@ def worst_limits(case: Case) -> Limits:
 
 
 def _off(case: Case, *, busy: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Bytes out of the shaper in every 100 ms, or in those with a queue all the way, ÷ rate, less 1.
+    """Return the relative deviations of the shaper's bytes from its rate, for every 100 ms, and which intervals were
+    disturbed.
 
-    Those that something disturbed are left out; which of all these are.
+    With ``busy``, only for intervals with a queue throughout. Disturbed intervals have no deviation.
     """
     ratios: list[float] = []
     disturbed: list[bool] = []
@@ -267,11 +269,11 @@ def lost(case: Case) -> float:
 
 
 def base_rtt(case: Case) -> float:
-    """I8: idle round trip before and after, off from the expected one, against the RTT under load.
+    """I8: difference between the idle and the expected round trip ÷ the round trip under load; the larger of before
+    and after.
 
-    Without emulated delay the expected round trip is the serialisation of two small
-    frames, and a few tens of microseconds of the machine's own always remain: they count
-    by what they add to the RTT that TCP works with (expected plus a full buffer).
+    Without emulated delay, the expected round trip is the serialisation of two small frames. The machine always adds a few tens of
+    microseconds. They are compared with the RTT that TCP sees: the expected one plus a full buffer.
     """
     expected = case.plan.base_rtt_s
     loaded = expected + max(link.buffer_bytes * 8 / link.rate_bps for link in case.plan.bottlenecks.values())
@@ -303,8 +305,10 @@ def missed(case: Case) -> float | Noted:
 
 
 def edges(case: Case) -> float | Unjudged:
-    """I20: how much faster hosts can send than the slowest bottleneck: with an edge that is much faster, a phase begins
-    with its whole window at once."""
+    """I20: rate of hosts ÷ rate of the slowest bottleneck.
+
+    With a much faster edge, a phase begins with its complete window at once.
+    """
     hosts = {host for job in case.plan.jobs for host in job.hosts}
     shaped = {name.partition("-")[0]: link.rate_bps for name, link in case.plan.bottlenecks.items()}
     if case.plan.sender.nic_bps is not None:

@@ -17,7 +17,7 @@ from testbed.campaign.verdict.invariant import (
     without,
 )
 
-MOST_TYPED = 200  # characters of what was typed, in a verdict
+MOST_TYPED = 200  # characters of typed lines in a verdict
 TOO_SHORT = "the run was too short"
 
 
@@ -27,7 +27,7 @@ def settings(case: Case) -> float:
 
 
 def capacity(case: Case) -> float | Unjudged:
-    """I2: what the unshaped path carries ÷ what the experiment needs."""
+    """I2: measured capacity of the unshaped path ÷ the need of the experiment."""
     if not case.measured.capacity_bps or not case.plan.needed_bps:
         return not_evaluated("capacity was not measured")
     return case.measured.capacity_bps / case.plan.needed_bps
@@ -59,7 +59,7 @@ def stolen(case: Case) -> float | Noted | Unjudged:
 
 
 def _percentile(case: Case, seconds: Sequence[float], which: float) -> float | Noted | Unjudged:
-    """Of what was measured in each second of the run, those left out that something disturbed."""
+    """Return percentile ``which`` of ``seconds`` (one value per second of the run), without disturbed seconds."""
     if not seconds:
         return not_evaluated(TOO_SHORT)
     begun = np.arange(len(seconds), dtype=float)

@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--load", type=float, metavar="FRACTION",
-        help="fraction of the GPUs that Poisson arrivals ask for (default: the list's arrival times)",
+        help="fraction of the GPUs that Poisson arrivals request (default: the list's arrival times)",
     )  # fmt: skip
     flags.add(parser, "keep_duty")
     parser.add_argument(

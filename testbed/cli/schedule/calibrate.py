@@ -32,7 +32,7 @@ MOST_SEEDS = 100
 
 @dataclass(frozen=True)
 class Grid:
-    """What is run: every combination, for each system and seed."""
+    """The settings to run: every combination of the fields, for each system and seed."""
 
     p: tuple[int, ...]
     servers: tuple[int, ...]
@@ -54,7 +54,10 @@ class Point:
     seed: int
 
     def fields(self, systems: Sequence[str], rate: Rate, iterations: int) -> dict[str, Any]:
-        """Its experiment. Rings over k servers carry 2 (k − 1) / k of a tensor over each uplink."""
+        """Return the fields of the experiment.
+
+        Rings over k servers put 2 (k − 1) / k of a tensor's bytes on each uplink.
+        """
         draw = random.Random(f"calibrate {self.p} {self.servers} {self.ratio} {self.seed}")
         size = self.ratio * COMPUTE_S * rate / 8 * self.servers / (2 * (self.servers - 1))
         periods = [draw.uniform(1 - VARIES, 1 + VARIES) for _ in range(self.p)]

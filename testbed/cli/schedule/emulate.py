@@ -30,7 +30,7 @@ USUAL: dict[str, Any] = {"mtu": 9000, "buffer": "1ms", "rto_min": "5ms"}
 
 @dataclass(frozen=True)
 class Life:
-    """Of a job as it was emulated; in seconds."""
+    """The start, end, and outcome of an emulated job; times in seconds."""
 
     job: int
     start_s: float
@@ -40,7 +40,7 @@ class Life:
 
 @dataclass(frozen=True)
 class Emulated:
-    """What became of a schedule on a network, and by how much the model was off."""
+    """The result of a schedule emulated on a network, with the relative errors of the model."""
 
     system: str
     makespan_s: float

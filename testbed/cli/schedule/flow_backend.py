@@ -47,7 +47,7 @@ class Result:
     metrics: Metrics
     trials: int
     plan_s: float  # wall-clock time that planning took
-    wall_s: float  # and what the flows took
+    wall_s: float  # wall time of the flow simulation
 
     @property
     def system(self) -> str:
@@ -55,7 +55,7 @@ class Result:
 
     @property
     def outside_validation(self) -> list[str]:
-        """Why it is suspect: what is outside the simulator's validated range (docs/explanation/flow-simulator.md)."""
+        """Return the properties that lie outside the simulator's validated range (docs/explanation/flow-simulator.md)."""
         ran = [job for job in self.flowed.jobs if job.servers]
         wide = sum(job.servers > validated_range.MOST_WORKERS for job in ran)
         reasons = [validated_range.uncompared(self.control)]
@@ -111,7 +111,11 @@ def carry_out(
 
 
 def _alone(flowed: cluster_flow_simulator.Flowed, model: Model) -> IterationTime:
-    """On the servers that a job got, as its flows are alone; on others by equation 8 without C and ξ2, of which flows know nothing."""
+    """Return the isolated iteration time by number of servers, in seconds.
+
+    On the servers that a job got, the simulator gives the time. Otherwise it follows from equation 8 of SJF-BCO without C and ξ2,
+    which flows do not have.
+    """
     came, plain = {job.request.job: job for job in flowed.jobs}, Model(model.rate_bps, model.intra_bps)
 
     def iteration_s(request: Request, servers: int) -> float:
@@ -186,7 +190,7 @@ def _known(value: object) -> object:
 
 
 def _network(text: str, sizes: Sequence[int], rate_bps: float) -> FlowNetwork:
-    """The topology ``text``; without arguments one with room for servers of these ``sizes`` (GPUs)."""
+    """Build the topology ``text`` with links of ``rate_bps``; without arguments, sized for servers of ``sizes`` GPUs."""
     name, *words = text.split(",")
     found = networks.find(name)
     if not (isinstance(found, type) and issubclass(found, RoutedTopo)):

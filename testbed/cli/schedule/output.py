@@ -25,7 +25,7 @@ CONSTANTS = ("rate_bps", "intra_bps", "reduce_bps", "alpha", "xi1", "xi2_s", "sl
 
 @dataclass(frozen=True)
 class Result:
-    """What a scheduler came to."""
+    """The result of one scheduler."""
 
     scheduler: str
     carried: Carried
@@ -34,7 +34,7 @@ class Result:
 
 
 def table(results: Sequence[Result], title: str) -> list[Sheet]:
-    """What each scheduler came to, and what that took."""
+    """Return tables of the metrics of each scheduler, with trials and planning time in seconds."""
     more = {
         "trials": [str(each.carried.trials) for each in results],
         "plan\n(s)": [f"{each.plan_s:.2f}" for each in results],
@@ -58,7 +58,7 @@ def beside(results: Sequence[Result]) -> Sheet:
 
 
 def document(sizes: Sequence[int], model: Model, results: Sequence[Result], jobs: JobList) -> dict[str, Any]:
-    """What ``--json`` prints; what is unlimited is null."""
+    """Return the JSON document of ``--json``; infinite values become null."""
     values = {name: getattr(model, name) for name in CONSTANTS}
     return {
         "cluster": {"servers": list(sizes)},
@@ -79,7 +79,7 @@ def document(sizes: Sequence[int], model: Model, results: Sequence[Result], jobs
 
 
 def origin(jobs: JobList) -> dict[str, Any]:
-    """What was sampled and assumed for a job list, and which rows of a log are left out, for programs."""
+    """Return sampled and assumed values of a job list, and the omitted rows of a log, for JSON."""
     return {
         "synthetic": jobs.synthetic,
         "assumed": list(jobs.assumed),

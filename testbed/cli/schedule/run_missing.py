@@ -22,7 +22,10 @@ BACKEND = "uml"
 
 
 def carry_out(planned: Sequence[Planned], out: Path, parallel: int, again: Again = "never") -> list[Wanted]:
-    """Every run with all of its jobs, in order, stored below ``out``, after those of jobs alone that it needs; raises the error of the first that fails."""
+    """Run what is missing, isolated runs first, store it below ``out``, and return all runs with several jobs, in order.
+
+    Raises the error of the first failed run.
+    """
     if parallel < 1:
         raise RequestError(f"-j {parallel}: at least one run at a time")
     privileges.give_up()

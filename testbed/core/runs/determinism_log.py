@@ -25,7 +25,7 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 def read(results: Path) -> Sample | None:
-    """None if there is no such file, or none that this release wrote."""
+    """Return the stored sample; None if the file is missing or was not written by this release."""
     try:
         return msgspec.json.decode(input_files.read_bytes(results / FILE, MOST_BYTES), type=Sample)
     except (input_files.FileError, msgspec.MsgspecError):

@@ -19,7 +19,7 @@ COUNTS_S = 0.010  # one sample of a link; a hundredth of a second-long iteration
 
 @dataclass(frozen=True)
 class Calm:
-    """When nothing disturbed a run: the gaps between these spans of time, which may overlap."""
+    """The undisturbed time of a run: the gaps between disturbances, whose spans (in s) may overlap."""
 
     starts: np.ndarray  # in order
     reached: np.ndarray  # the latest end so far
@@ -41,10 +41,10 @@ class Calm:
 
 
 def is_disturbed(iterations: pd.DataFrame, disturbances: pd.DataFrame) -> pd.Series[bool]:
-    """Whether an iteration was disturbed while it communicated, by job and iteration.
+    """Return, by job and iteration, whether an iteration was disturbed while it communicated.
 
-    From when its first sender should have begun (a phase that begins late is a disturbance's doing, too) to its end.
-    Computing is a sleep, which nothing prolongs.
+    The communication lasts from the time at which the first sender was due (a disturbance can delay the start) to its end.
+    Computation is a sleep, which disturbances do not prolong.
     """
     sends = iterations[iterations["bytes"] > 0] if (iterations["bytes"] > 0).any() else iterations
     due = (sends["comm_start_s"] - sends["max_start_delay_s"]).groupby([sends["job"], sends["iteration"]]).min()

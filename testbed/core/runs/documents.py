@@ -1,4 +1,4 @@
-"""The JSON files of a run and of an experiment: one way in, with a check of its version, and one way out."""
+"""Read and write the JSON files of a run and of an experiment, with a check of their format version."""
 
 from __future__ import annotations
 

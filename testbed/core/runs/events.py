@@ -103,31 +103,31 @@ class Started(msgspec.Struct, frozen=True):
 
 
 class There(msgspec.Struct, frozen=True):
-    """It was there already, once its schedule was known."""
+    """The run existed already, once its schedule was known."""
 
 
 class Repeated(msgspec.Struct, frozen=True):
-    """It was invalid, and is run again."""
+    """The run was invalid and is repeated."""
 
     verdict: Word
     because: tuple[str, ...]
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """It is over, and its directory is complete."""
+    """The run has ended, and its directory is complete."""
 
     backend: str
     verdict: Word
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """There is no run."""
+    """The run failed and has no result."""
 
     backend: str
 
 
 class GivenUp(msgspec.Struct, frozen=True):
-    """Its machine is lost; the run is repeated on another one."""
+    """The machine of the run was lost; the run is repeated on another one."""
 
     because: str
 

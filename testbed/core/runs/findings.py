@@ -14,7 +14,7 @@ Outcome = Literal["faster", "slower", "no difference", "inconclusive"]
 
 
 class OneJob(msgspec.Struct, tag_field="finding", tag="one job", frozen=True):
-    """There is no other job to share the network with."""
+    """Only one job uses the network."""
 
 
 class OfferedLoad(msgspec.Struct, tag_field="finding", tag="offered load", frozen=True):
@@ -47,7 +47,7 @@ class MostlyHidden(msgspec.Struct, tag_field="finding", tag="mostly hidden", fro
     """Most communication overlaps with computing, so that a delay of it rarely delays the next iteration."""
 
     phases_s: tuple[float, ...]  # by job
-    exposed_s: tuple[float, ...]  # of them, when nothing is computed
+    exposed_s: tuple[float, ...]  # seconds of communication that computation does not hide
 
 
 class AtIdeal(msgspec.Struct, tag_field="finding", tag="at ideal", frozen=True):
@@ -79,7 +79,7 @@ class FewFrames(msgspec.Struct, tag_field="finding", tag="few frames", frozen=Tr
 
 
 class SharedAcks(msgspec.Struct, tag_field="finding", tag="shared ACKs", frozen=True):
-    """A bottleneck carries data both ways, so that ACKs wait in the queue of the data that goes their way."""
+    """A bottleneck carries data in both directions, so ACKs wait in the queue behind data."""
 
     link: str  # one of its directions
 
@@ -106,7 +106,7 @@ class NoCoordination(msgspec.Struct, tag_field="finding", tag="no coordination",
 
 
 class NoCauseKnown(msgspec.Struct, tag_field="finding", tag="no cause known", frozen=True):
-    """None of the causes that are looked for is there."""
+    """None of the known causes applies."""
 
 
 Reason = (
@@ -155,7 +155,7 @@ class Uneven(msgspec.Struct, tag_field="finding", tag="uneven", frozen=True):
 
 
 class Interleaved(msgspec.Struct, tag_field="finding", tag="interleaved", frozen=True):
-    """Every job stays within 5 % of its isolated time up to the end of the run."""
+    """Every job stays within 5 % of its isolated time until the end of the run."""
 
     at: float | None  # the first such iteration, the median over seeds; None: not in half of them
     seeds: int  # in which they do
@@ -163,14 +163,14 @@ class Interleaved(msgspec.Struct, tag_field="finding", tag="interleaved", frozen
 
 
 class NotInterleaved(msgspec.Struct, tag_field="finding", tag="not interleaved", frozen=True):
-    """They do in no seed, or for too few iterations."""
+    """The jobs interleave in no seed, or for too few iterations."""
 
     iterations: int
     needed: int  # iterations in a row, up to the end
 
 
 class InterleavingUnknown(msgspec.Struct, tag_field="finding", tag="interleaving unknown", frozen=True):
-    """There is no isolated time to compare with."""
+    """No isolated iteration time is available for comparison."""
 
 
 class Active(msgspec.Struct, tag_field="finding", tag="mltcp active", frozen=True):

@@ -14,9 +14,9 @@ class OtherVersionError(TestbedError):
 
 
 def check_version(data: dict[str, Any]) -> dict[str, Any]:
-    """What a file of a run directory (manifest, verdict, summary) holds, if it is of this program's format.
+    """Return the content of a manifest, verdict, or summary if it has this program's format version.
 
-    Raises `OtherVersionError`, or `ValueError` for what names no version.
+    Raises `OtherVersionError` for another version, and `ValueError` if ``data`` names none.
     """
     version = data["version"]
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:

@@ -8,7 +8,7 @@ from typing import TypeVar
 from testbed.core import builtin_transport, system_text
 from testbed.core.runs.plan import CongestionControl, JobPlan, Link, Plan
 
-# Parameters of an MLTCP that change how much of a link it takes next to others, and nothing where it has the link to itself.
+# Parameters of MLTCP that change its share of a link next to other flows, but nothing on a link without other flows.
 HARMLESS = ("preset", "slope", "intercept", "curve")
 KIND = ("operations", "ideal_s", "noise", "channels")
 KIND_ANYWHERE = (*KIND, "window", "partition", "program", "trains", "life")
@@ -17,10 +17,10 @@ Found = TypeVar("Found")
 
 
 def system_matters(plan: Plan, job: JobPlan) -> bool:
-    """Whether the time of ``job`` in isolation can depend on its system.
+    """Return True if the isolated iteration time of ``job`` can depend on its system.
 
-    It cannot where plain TCP always finds something to send: nothing delays, loses or drops a packet, and links mark above what
-    is in flight. Custom congestion controls, delay-based and rate-based ones, and unusual parameters count as different.
+    It cannot with plain TCP that always has data to send: no delay, loss, or drop, and an ECN threshold above the bytes in
+    flight. Custom, delay-based, and rate-based congestion controls, and unusual parameters, count as different.
     """
     return (
         job.program is not None

@@ -1,4 +1,4 @@
-"""Read run directories; refuse what has an unknown version or makes no sense, with one clear message each."""
+"""Read run directories. Raises `LoadError`, with one message each, for unknown versions and implausible content."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class LoadError(TestbedError):
 
 @dataclass(frozen=True)
 class Run:
-    """One run: a system, a seed, and what was measured."""
+    """One run: its manifest (system, seed, plan), its verdict, and its tables."""
 
     path: Path
     manifest: Manifest
@@ -107,7 +107,7 @@ class Run:
 
     @cached_property
     def disturbances(self) -> pd.DataFrame | None:
-        """When the machine disturbed the run, as in ``disturbances.csv``; None: a clock that nothing disturbs, or no record."""
+        """Return ``disturbances.csv``; None under a clock that nothing disturbs, or without a record."""
         return self.table("disturbances")
 
     @cached_property
@@ -127,7 +127,8 @@ class Run:
 
     @cached_property
     def lives(self) -> pd.DataFrame | None:
-        """When jobs arrived, got GPUs and ended, as in ``jobs.csv``; None: they hold none, and all go on until the end."""
+        """Return ``jobs.csv`` (arrivals, placements, and ends of jobs that request GPUs); None if no job requests
+        GPUs."""
         return self.table("jobs")
 
     def table(self, name: str) -> pd.DataFrame | None:
@@ -151,7 +152,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Experiment:
-    """All runs of one experiment, and for each the runs of its jobs alone, one for each kind of job."""
+    """All runs of one experiment, and the isolated runs of its jobs, one for each kind of job."""
 
     path: Path
     runs: list[Run]
@@ -168,10 +169,10 @@ class Experiment:
         return {run.system: run.role for run in self.runs}
 
     def find_isolated_runs(self, run: Run) -> dict[int, Run]:
-        """For each job of ``run`` the isolated run of that job, or of one just like it; those that there are.
+        """Return, by job of ``run``, the isolated run of that job or of an equal one; jobs without one are missing.
 
-        Of the same seed, or of the lowest there is. Of the same system, or of another where the system cannot matter
-        (`testbed.core.runs.isolated`).
+        The run has the same seed, or the lowest available one. It has the same system, or another one where the system cannot
+        matter (`testbed.core.runs.isolated`).
         """
         lone = {job.job: self._alone(run, job) for job in run.jobs}
         return {job: found for job, found in lone.items() if found is not None}
@@ -201,7 +202,10 @@ def holds_schedules(folder: Path) -> bool:
 
 
 def load_schedules(folder: Path) -> Schedules:
-    """Raises `LoadError` if something is missing, or is not what was written."""
+    """Read ``schedules.json`` and ``schedules.csv`` of ``folder``.
+
+    Raises `LoadError` if one is missing or was changed.
+    """
     import numpy as np  # noqa: PLC0415
     import pandas as pd  # noqa: PLC0415
 

@@ -18,7 +18,8 @@ class ReadBack(msgspec.Struct, frozen=True):
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """A congestion control as it was loaded; ``constants`` as the kernel held them, empty for what takes none."""
+    """A congestion control as it was loaded; ``constants``: its parameters as the kernel holds them, empty if it has
+    none."""
 
     spec: str
     registered_as: str
@@ -73,7 +74,7 @@ class Crossing(msgspec.Struct, frozen=True):
 
 
 class Way(Crossing, frozen=True):
-    """All links that a flow took among equal paths, and those that its ACKs took."""
+    """The links that a flow took among paths of equal length, and those that its ACKs took."""
 
     back: tuple[str, ...]
 
@@ -95,7 +96,7 @@ class Datagrams(msgspec.Struct, frozen=True):
     received: int
     burst: int  # most of them with data that left to a peer at one instant
     not_sent: int  # that its host refused
-    overflowed: int  # that its sockets had no room for
+    overflowed: int  # datagrams dropped because socket buffers were full
     wake_ups: int
     tagged: int = 0  # packets of gradients that a rule looked at (MLT)
     important: int = 0  # of them, that a switch may not drop
@@ -110,7 +111,7 @@ class Measured(msgspec.Struct, frozen=True, omit_defaults=True):
     rtt_us_after: float
     counters: Counters
     clock_drift_s: float
-    congestion_control_repairs: int | None  # None: nothing counts them
+    congestion_control_repairs: int | None  # None: not counted
     sampler: Sampling
     paths: tuple[Way, ...]
     paths_seeded: bool | None  # None: every path is the only one
@@ -121,7 +122,8 @@ class Measured(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Recorded(msgspec.Struct, frozen=True):
-    """Recording of disturbances: from ``noted_from_s`` on, every ``period_s`` (in s); ``refused``: what was not recorded."""
+    """The recording of disturbances, from ``noted_from_s`` on every ``period_s`` (both in s); ``refused``: records
+    that the kernel denied."""
 
     cores: tuple[int, ...]
     period_s: float
@@ -158,7 +160,7 @@ class UserModeLinux(Build, frozen=True):
 
     @property
     def content(self) -> UserModeLinux:
-        """The same wherever it came from: equal for equal kernels and modules."""
+        """Return a copy without its origin: equal for equal kernels and modules."""
         return msgspec.structs.replace(self, shipped=False)
 
 
@@ -187,7 +189,7 @@ class Told(msgspec.Struct, frozen=True, omit_defaults=True):
     crossings: tuple[Crossing, ...] | None = None  # None: an older testbed did not record them
     # Every option of each with its value; None: only the kernel's, or not recorded.
     transports: dict[str, dict[str, str]] | None = None
-    shell: tuple[str, ...] = ()  # what was typed in a shell of the run, as far as it may have changed something
+    shell: tuple[str, ...] = ()  # lines typed in a shell of the run that may have changed something
 
 
 class Asked(msgspec.Struct, frozen=True):

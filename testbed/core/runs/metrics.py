@@ -33,7 +33,7 @@ def steady(times: pd.DataFrame) -> float:
 
 
 def pooled(times: pd.DataFrame) -> np.ndarray:
-    """Every iteration of every job."""
+    """Return the times of all iterations of all jobs in one array, in seconds, without missing ones."""
     every = times.to_numpy().ravel()
     return np.asarray(every[~np.isnan(every)])
 
@@ -44,7 +44,7 @@ def alone(times: pd.DataFrame) -> float:
 
 
 def interleaved_needs(iterations: int) -> int:
-    """For how many iterations, up to the end of a run of so many, jobs have to stay near their isolated time."""
+    """Return how many last iterations must be near the isolated time in a run of ``iterations`` iterations."""
     return max(INTERLEAVED_FEWEST, ceil(INTERLEAVED_SHARE * iterations))
 
 
@@ -90,7 +90,8 @@ def carried(flows: pd.DataFrame) -> np.ndarray:
 
 
 def delivered(messages: pd.DataFrame | None) -> float | None:
-    """Share of the gradients' bytes that arrived, of ``messages.csv``; None: the transport is lossless, so nothing is counted."""
+    """Return the delivered fraction of gradient bytes in ``messages.csv``; None for a lossless transport, which has no
+    such table."""
     if messages is None:
         return None
     gradients = messages[(messages["side"] == "receive") & (messages["stage"] == "gradient")]
@@ -138,8 +139,11 @@ def phases(iterations: pd.DataFrame) -> pd.DataFrame:
 
 
 def overlap(iterations: pd.DataFrame) -> pd.DataFrame:
-    """Which share of its communication phase a job spends while another one communicates: a row per iteration, a column
-    per job. 0: interleaved; 1: never alone on the link."""
+    """Return the fraction of its communication phase that each job shares with another job's: a row per iteration, a
+    column per job.
+
+    0: interleaved; 1: another job always communicates at the same time.
+    """
     every = phases(iterations)
     shares = np.empty(len(every))
     spans = every[["begin_s", "end_s"]].to_numpy()
@@ -161,9 +165,10 @@ def _covered(spans: np.ndarray) -> float:
 
 
 def start_difference(iterations: pd.DataFrame, period_s: float) -> pd.Series[float]:
-    """Of two jobs, by how much one starts to communicate before the other, in each iteration: 0…half a period, in seconds.
+    """Return, for two jobs and each iteration, the difference between their communication starts, 0 to half a period,
+    in seconds.
 
-    Jobs may be whole iterations apart: the difference is taken around the circle of ``period_s``.
+    Jobs may be several iterations apart, so the difference is taken modulo ``period_s``.
     """
     begins = phases(iterations).pivot(index="iteration", columns="job", values="begin_s").dropna()
     apart = begins.iloc[:, 1] - begins.iloc[:, 0]

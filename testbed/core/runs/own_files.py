@@ -1,6 +1,6 @@
-"""Files of the user that a plan names: a topology, congestion controls, collectives, a transport.
+"""Custom files that a plan names: a topology, congestion controls, collectives, a transport.
 
-Inside user-mode Linux and on another machine they have other paths, so a plan is rewritten before it goes there.
+Their paths differ inside user-mode Linux and on another machine, so the plan is rewritten before it is sent there.
 """
 
 from __future__ import annotations

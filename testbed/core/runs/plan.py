@@ -1,6 +1,6 @@
-"""A plan is one run: one system, one seed, fully numeric.
+"""The plan of one run: one system, one seed, only numbers and names.
 
-It is what a backend carries into its Linux (as JSON) and what the manifest keeps.
+A backend passes it to its Linux as JSON, and the manifest keeps it.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ class Traits(msgspec.Struct, frozen=True, omit_defaults=True):
     paced: bool = False  # it paces itself, so that queues fill and drain between samples
     learns: bool = False  # bytes and end of an iteration
     may_leave_idle: bool = False  # a link, at times: it reacts to delay, or to a rate that it measures
-    state: str | None = None  # the eBPF map that holds what a flow has learned
+    state: str | None = None  # name of the eBPF map with the per-flow state
 
 
 def _folder(name: str, typed: str, *, exact: bool) -> str:
-    """A plain name; if it is not all that was typed (options, a path), that and a hash of the whole."""
+    """Return ``name``, extended by a hash of ``typed`` unless ``exact`` (no options, no path)."""
     return name if exact else f"{name}-{hashlib.sha256(typed.encode()).hexdigest()[:8]}"
 
 
 class CongestionControl(msgspec.Struct, frozen=True):
-    """A congestion control as asked for; ``constants`` are what its program or module gets."""
+    """A requested congestion control; ``constants``: the parameters of its program or module."""
 
     spec: str
     name: str
     constants: dict[str, int]
     source: str | None = None  # the path of a custom algorithm's file
     role: Role = "baseline"
-    base: str | None = None  # what it changes
+    base: str | None = None  # the congestion control that it modifies
     traits: Traits = Traits()
     preset: str | None = None  # of its parameters, where it took one
 
@@ -60,21 +60,22 @@ class CongestionControl(msgspec.Struct, frozen=True):
 
 
 class System(msgspec.Struct, frozen=True):
-    """A system under comparison: congestion controls assigned to jobs in turn, a transport, or a flow scheduler for all jobs."""
+    """A system to compare: congestion controls that jobs use alternately, a transport, or a flow scheduler for all
+    jobs."""
 
-    label: str  # of tables and figures: ``label=``, else as typed
+    label: str  # name in tables and figures: ``label=``, else as typed
     name: str  # as typed, without options
     role: Role
     congestion: tuple[CongestionControl, ...] = ()  # empty: the transport or the flow scheduler decides
     transport: str = TCP  # as typed
     flow_scheduler: str | None = None  # as typed
-    knows: str = ""  # the input that it needs beforehand, in a few words
+    knows: str = ""  # the information that it needs in advance, in a few words
     central: bool = False  # it decides for all jobs, from their descriptions
     labelled: str | None = None  # as typed, where ``label=`` names it
 
     @property
     def typed(self) -> str:
-        """As typed after ``--system``."""
+        """Return the text of this system as given to ``--system``."""
         return self.labelled or self.label
 
     @property
@@ -111,7 +112,8 @@ class RateTrace(msgspec.Struct, frozen=True):
     rates_bps: tuple[int, ...]
 
     def at(self, step: int) -> int:
-        """In bit/s, from ``step`` × ``every_ns`` after the start on."""
+        """Return the rate in bit/s during ``step``, which begins ``step`` × ``every_ns`` after the start; the trace
+        repeats."""
         return self.rates_bps[step % len(self.rates_bps)]
 
 
@@ -138,7 +140,7 @@ class Link(msgspec.Struct, frozen=True):
 
 
 class Burst(msgspec.Struct, frozen=True):
-    """When packets are lost together: behind every packet one begins, or ends, with these probabilities (Gilbert and Elliott's model)."""
+    """Probabilities, per packet, that a burst of losses begins or ends (Gilbert-Elliott model)."""
 
     begins: float
     ends: float
@@ -185,7 +187,7 @@ class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
     duration_ns: int | None = None  # of a compute
     bytes: int | None = None  # of a collective
     algorithm: str = ""  # of a collective
-    layer: int = 0  # of the model, from the front: in a window, what goes first
+    layer: int = 0  # number of the model's layer, from the front; with credit, lower numbers are sent first
     importance: tuple[
         float, ...
     ] = ()  # of its packets: the share that matters, or magnitudes (`testbed.transports.datagram.tags`)
@@ -219,7 +221,7 @@ class Life(msgspec.Struct, frozen=True):
 
 
 class JobPlan(msgspec.Struct, frozen=True):
-    """One job: where its workers run and what they replay; times in ns, sizes in bytes."""
+    """One job: its hosts and the operations that its workers replay; times in ns, sizes in bytes."""
 
     job: int
     trace: str
@@ -234,20 +236,18 @@ class JobPlan(msgspec.Struct, frozen=True):
     iterations: int  # that count
     channels: int = 1
     leave_ns: int | None = None  # departs so long after the start
-    window: int | None = (
-        None  # bytes of a worker on their way at a time, by priority; None: one exchange after the other
-    )
+    window: int | None = None  # credit: outstanding bytes of a worker, sent by priority; None: one exchange at a time
     partition: int | None = None  # bytes of a message there, at most
     program: tuple[str, ...] | None = None  # a real program instead of a replay
     like: int = 0  # the first job that is the same in everything but its start and noise
     grid: Grid | None = None  # where its iterations may begin; None: anywhere
     bands: tuple[int, ...] = ()  # bytes left of an iteration (in a window: of a tensor) at which packets move up a band
     falls: bool = False  # they move down instead, at so many bytes sent
-    transport: str = TCP  # as typed; with another, `cc` is what it sends by TCP, if anything
+    transport: str = TCP  # as typed; if not TCP, `cc` is the congestion control of its TCP part, if any
     exclusive: tuple[str, ...] = ()  # links that it holds while it communicates; empty: it shares them
     life: Life | None = None  # None: it has its hosts to itself, and continues until all jobs have their iterations
     fewest_s: float | None = (
-        None  # its ideal on the fewest servers with room for its GPUs; None: it holds none, or older
+        None  # ideal iteration on the fewest servers with enough GPUs; None: it requests none, or an older plan
     )
     trains: str | None = (
         None  # the model whose gradients and parameters it exchanges, as typed; None: bytes without meaning
@@ -283,7 +283,7 @@ class JobPlan(msgspec.Struct, frozen=True):
 
     @property
     def collectives(self) -> list[Operation]:
-        """Its operations that send."""
+        """Return the operations that send data."""
         return [operation for operation in self.operations if not operation.computes]
 
     @property
@@ -359,9 +359,9 @@ class Plan(msgspec.Struct, frozen=True):
     paths_hashed: bool = False  # or is hashed over all of them
     sender: Sender = Sender()
     nics: tuple[str, ...] = ()  # the directions that leave a host by an interface of `sender`'s rate
-    schedule: dict[str, Any] | None = None  # what a scheduler based its decisions on
+    schedule: dict[str, Any] | None = None  # input and decisions of the scheduler
     scheduler: str | None = None  # which host runs which worker, as typed; None: an older testbed did not record it
-    messages: Literal["rounds", "full"] = "rounds"  # what a row of ``messages.csv`` is about
+    messages: Literal["rounds", "full"] = "rounds"  # unit of a row of ``messages.csv``
     stop_when_periodic: int = (
         0  # equal iterations after which it ends, and the rest is filled in; 0: it runs to the end
     )
@@ -425,12 +425,12 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def rto_min_ms(self) -> float:
-        """TCP's least retransmission timeout; the kernel's own if nothing else was asked for."""
+        """Return TCP's minimum RTO in ms; the kernel's default if none was requested."""
         return RTO_MIN_MS if self.rto_min_us is None else self.rto_min_us / 1e3
 
     @property
     def folder(self) -> Path:
-        """Its run directory, below the experiment folder."""
+        """Return the path of the run directory, relative to the experiment folder."""
         if self.alone is not None:
             return alone_folder(self, self.alone)
         return self.scheduler_folder / self.system.folder / str(self.seed)

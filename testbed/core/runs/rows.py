@@ -1,6 +1,7 @@
-"""A run's tables: what a row of each holds, and with it their columns, in order. Times in seconds since the common start.
+"""The tables of a run: the row type of each, which defines its columns and their order. Times in seconds since the
+common start.
 
-Text has a form where names of links, flows and causes are meant; a number that may be unknown is empty.
+Names of links, flows, and causes have a pattern. A number that may be unknown is empty.
 """
 
 from __future__ import annotations
@@ -68,10 +69,10 @@ class BackgroundFlow(msgspec.Struct, frozen=True):
 
 
 class Band(msgspec.Struct, frozen=True):
-    """``priority_queues.csv``: one band of one direction of a bottleneck, over the whole run."""
+    """``priority_queues.csv``: one priority queue of one direction of a bottleneck, over the complete run."""
 
     link: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.]+-[A-Za-z0-9_.]+$")]
-    band: int  # its class selector: 0 is the lowest
+    band: int  # its DSCP class selector: 0 is the lowest priority
     bytes: int
     packets: int
     ecn_marks: int
@@ -124,13 +125,13 @@ class Messages(msgspec.Struct, frozen=True):
 
 
 class Training(msgspec.Struct, frozen=True):
-    """``training.csv``: a round of a job that learns (`JobPlan.trains`)."""
+    """``training.csv``: one round of a job that trains a model (`JobPlan.trains`)."""
 
     job: int
     iteration: int
     end_s: float  # at the server; in a ring, at the last rank
-    accuracy: float | None  # 0 to 1, on examples that it has not learnt from; None: it was not looked at
-    # How far its workers' parameters are from each other: max‖θi − θj‖ ÷ ‖θ‖, θ being the server's, or rank 0's; None: not known.
+    accuracy: float | None  # 0 to 1, on examples outside the training set; None: not measured
+    # Largest distance between the parameters of two workers: max‖θi − θj‖ ÷ ‖θ‖, θ of the server or of rank 0; None: unknown.
     replica_divergence: float | None = None
 
 
@@ -191,7 +192,8 @@ def text(kind: type[Row], rows: Iterable[Row], decimals: int) -> str:
 
 
 def write(path: Path, kind: type[Row], rows: Iterable[Row], decimals: int) -> None:
-    """The same to a file, row by row: a table may be larger than what a process in user-mode Linux can hold."""
+    """Write ``rows`` to ``path`` as CSV, row by row, because a table may exceed the memory of a process in user-mode
+    Linux."""
     with path.open("w", newline="") as file:
         _write(file, kind, rows, decimals)
 

@@ -65,10 +65,10 @@ def unpack(archive: bytes) -> dict[str, bytes]:
 
 
 def store(files: Mapping[str, bytes], destination: Path, out: Path | None = None) -> None:
-    """Put a run directory with ``files`` at ``destination``, below ``out`` (else in its parent folder).
+    """Put a run directory with ``files`` at ``destination``, below ``out`` (default: its parent folder).
 
-    An older run there is replaced as a whole, or kept as a whole if this fails. Raises `RequestError` if there is a link
-    between ``out`` and it.
+    An older run there is replaced completely, or kept completely if this fails. Raises `RequestError` if a path component between
+    ``out`` and ``destination`` is a symbolic link.
     """
     try:
         with folders.opened(destination.parent, out or destination.parent) as above, _partial(above) as (name, fd):
@@ -94,7 +94,7 @@ def check_writable(out: Path) -> None:
 
 
 def write_text(path: Path, text: str, out: Path | None = None) -> None:
-    """As `write`, in UTF-8."""
+    """Write ``text`` as UTF-8 to ``path``, as `write` does."""
     write(path, text.encode(), out)
 
 

@@ -1,6 +1,7 @@
-"""Schedules that were computed, as a table: ``schedules.csv``, a row for each, and ``schedules.json``, what was asked and what made it.
+"""Computed schedules as a table: ``schedules.csv`` with a row for each, and ``schedules.json`` with the request and
+its provenance.
 
-They lie in an experiment folder (``results/sjf-makespan/``) instead of run directories: nothing was emulated.
+They lie in an experiment folder (``results/sjf-makespan/``) instead of run directories, because nothing was emulated.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ NUMBERS = (
     "p95_queueing_s", "mean_slowdown", "max_rho", "jain", "utilisation", "max_contention", "mean_contention", *IDLE,
 )  # fmt: skip
 
-# For each seed, sampled: the mix of SJF-BCO's simulation, or a few on one server, which communicate nothing.
+# Sampled for each seed: the job mix of the SJF-BCO paper's simulation, or a few jobs on one server without communication.
 Jobs = Literal["published", "few"]
 
 
@@ -26,7 +27,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Communication of jobs, its largest effect, and the other values that the report leaves open, where they differ from the defaults."""
 
     name: str
-    ratio: float = 0.0  # what a large ring exchanges alone ÷ what it computes
+    ratio: float = 0.0  # communication time of a large ring in isolation ÷ its computing time
     most: float | None = None  # share of an iteration that exchanging takes at the most, however many contend
     unlimited: bool = False  # uplinks: b_e → ∞
     alpha: float | None = None  # without it the experiment's
@@ -34,7 +35,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     xi2_s: float = 0.0  # γ = ξ2 · servers
     intra: float | None = None  # b_i, in uplinks; without it no limit
     reduce: float | None = None  # C, in uplinks; without it no limit
-    load: float | None = None  # share of the GPUs that Poisson arrivals ask for; without it all are there at first
+    load: float | None = None  # fraction of the GPUs that Poisson arrivals request; None: all jobs arrive at the start
     gpus: int | None = None  # of each server; without it sampled from 4, 8, 16 and 32
     options: str = ""  # ``option=value,…``, for every scheduler that has them
     largest: int | None = None  # few jobs: the number of GPUs of the largest one

@@ -1,8 +1,8 @@
-"""A shell inside a run: when it opens, and the messages between it and the terminal.
+"""Messages between a shell inside a run and the terminal, and the times at which the shell opens.
 
-The shell asks with the events `Prompt` and `Output`; each question has a number, and the answer to it is an `Answer` as JSON.
+The shell sends the events `Prompt` and `Output`. Each prompt has a number, and its answer is an `Answer` as JSON.
 
-Into a user-mode Linux an answer comes as the names of empty files. There, each path costs 1 us of virtual time, but to list
+An answer enters user-mode Linux as the names of empty files. There, each path look-up costs 1 us of virtual time, but listing
 an open folder costs none.
 """
 
@@ -17,7 +17,7 @@ PIECE = 200  # characters of an answer in one file name, which may have 255
 
 
 class ShellRequest(msgspec.Struct, frozen=True):
-    """When a run opens a shell."""
+    """The request for a shell: when it opens, and the script that may replace it."""
 
     folder: str  # the current folder of its commands
     at_start: bool = True  # before the first iteration; the run waits for ``run``
@@ -28,7 +28,7 @@ class ShellRequest(msgspec.Struct, frozen=True):
 class Answer(msgspec.Struct, frozen=True):
     """The line typed, or the reply that the command continues."""
 
-    line: str | None = None  # None: the end of what is typed
+    line: str | None = None  # None: end of the input
     interrupt: bool = False  # the running command is to end
 
 

@@ -20,7 +20,7 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
 
     job: int
     trace: str
-    system: str  # what was compared, as typed
+    system: str  # the system, as typed
     congestion: str = ""  # its congestion control
     learns: bool  # it runs MLTCP
     windowed: bool = True  # by a congestion window; False: it paces by a rate
@@ -98,7 +98,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     speedup_mean_ci95: Ends | None
     speedup_p99: float
     speedup_p99_ci95: Ends | None
-    delivered: float | None = None  # of the gradients' bytes; None: nothing may be lost
+    delivered: float | None = None  # delivered fraction of gradient bytes; None: lossless transport
     important_fraction: float | None = None  # of their packets, as tagged; None: no rule looked at any
     conclusion: str | None  # `findings` in words
     findings: tuple[Finding, ...] = ()
@@ -117,5 +117,5 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     baseline: str
     verdict: Word
     offered_load: float | None  # of the busiest bottleneck's rate; None: unknown
-    overloads: tuple[OfferedLoad, ...] = ()  # bottlenecks that the jobs ask more of than they have
+    overloads: tuple[OfferedLoad, ...] = ()  # bottlenecks whose offered load exceeds their rate
     results: tuple[Result, ...]

@@ -12,7 +12,7 @@ from msgspec import inspect
 from testbed.core.runs import rows
 from testbed.core.runs.rows import Row
 
-SHOWN = 40  # characters of what stands there
+SHOWN = 40  # characters of a cell that a message quotes
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Columns:
     numbers: tuple[str, ...]
     may_be_empty: tuple[str, ...]
     words: dict[str, str]  # of a column of text that has a form: a regular expression
-    key: tuple[str, ...] = ()  # what no two rows have in common
+    key: tuple[str, ...] = ()  # columns whose values identify a row
 
     def say(self, name: str) -> bool:
         """Return True if they define the format of a column's cells."""
@@ -76,7 +76,7 @@ def first(table: pd.DataFrame, name: str) -> str:
     columns = TABLES[name]
     if missing := [needed for needed in columns.needed if needed not in table.columns]:
         return f"line 1: has no column {missing[0]}; it begins {_shown(','.join(map(str, table.columns)))}"
-    if not isinstance(table.index, pd.RangeIndex):  # pandas takes what is too much for the name of a row
+    if not isinstance(table.index, pd.RangeIndex):  # pandas reads surplus cells as the index
         return f"line 2: has more than the {len(table.columns)} columns of line 1"
     wrong = pd.DataFrame({column: _wrong(table[column], columns) for column in table.columns if columns.say(column)})
     if rows := [int(marks.to_numpy().argmax()) for _, marks in wrong.items() if marks.any()]:

@@ -53,7 +53,7 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def label(self) -> str:
-        """Its name and id, as in ``link-rate (I3)``."""
+        """Return the name and id of the invariant: ``link-rate (I3)``."""
         return f"{SLUGS[self.id]} ({self.id})" if self.id in SLUGS else self.id
 
 

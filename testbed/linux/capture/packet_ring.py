@@ -44,11 +44,11 @@ def blocks(snaplen: int, packets: int) -> int:
 
 @dataclass(frozen=True)
 class Packet:
-    """A packet as it left an interface."""
+    """One packet that left an interface."""
 
     time_ns: int  # since the epoch
     length: int  # on the link, without preamble and checksum
-    data: bytes  # its beginning
+    data: bytes  # the first bytes
     segment_bytes: int = (
         0  # payload of each segment into which the kernel splits it before the link (GSO); 0: it is one
     )
@@ -57,7 +57,7 @@ class Packet:
 def opened(namespace: int, device: str, snaplen: int, packets: int) -> socket.socket:
     """A socket that captures packets sent by ``device``, after `accept`. Its ring holds ``packets`` packets. Raises `OSError`."""
     with netns.entered(namespace):
-        sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)  # receives nothing until it is bound
+        sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)  # receives no packets until bound
     try:
         sock.setsockopt(SOL_PACKET, PACKET_VERSION, TPACKET_V2)
         sock.setsockopt(SOL_PACKET, PACKET_VNET_HDR, 1)
@@ -125,7 +125,7 @@ class Ring:
 
 
 def write(to: int, data: memoryview) -> None:
-    """All of ``data``. Raises `OSError`."""
+    """Write all of ``data`` to descriptor ``to``. Raises `OSError`."""
     while data:
         data = data[os.write(to, data) :]
 

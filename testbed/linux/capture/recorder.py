@@ -40,7 +40,7 @@ class Tap:
     unsynced: int = 0
 
     def drain(self) -> None:
-        """Make room in the ring. Raises `OSError`."""
+        """Write the packets in the ring to the file. Raises `OSError`."""
         self.unsynced += self.ring.drain(self.file.fileno())
         if self.unsynced >= SYNC_BYTES:
             os.fdatasync(self.file.fileno())
@@ -96,7 +96,7 @@ def _write(place: str, packets: Iterable[pcapng.Captured], folder: Path, snaplen
 
 
 def file_name(place: str) -> str:
-    """Of a capture, in the run directory."""
+    """Return the name of the capture of ``place`` in the run directory."""
     return f"capture-{place}.pcapng"
 
 

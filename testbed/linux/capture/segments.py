@@ -1,4 +1,4 @@
-"""What a host hands to its queue as one packet (GSO), split as the kernel splits it before the link."""
+"""Split the packets that a host hands to its queue (GSO) into the segments that the kernel sends."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ FIN, PSH, CWR = 0x01, 0x08, 0x80
 
 
 def split(packet: Packet, snaplen: int) -> Iterator[Packet]:
-    """The segments of ``packet``, an IPv4 packet of TCP or UDP; itself if it is one.
+    """Yield the segments of ``packet``, an IPv4 packet of TCP or UDP, at most ``snaplen`` bytes each; itself if
+    unsegmented.
 
-    They have what was captured of their payload: often only the first one has some. Checksums of TCP and UDP are not made again.
+    They contain the captured part of their payload, which is often only in the first one. Checksums of TCP and UDP are not computed
+    again.
     """
     if not packet.segment_bytes:
         yield packet

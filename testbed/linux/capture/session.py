@@ -21,10 +21,11 @@ BEFORE, AFTER = 0, 1  # the queue: `recorder.INTERFACES`
 
 
 class Captures:
-    """The captures that a plan asks for, if any. Packets are recorded from the start, or in the iterations that the plan names.
+    """The captures that a plan requests, if any. Packets are recorded from the start, or in the iterations that the
+    plan names.
 
-    The kernel writes packets to memory, and the process that empties it takes no virtual time. A run under virtual time
-    therefore takes the same course with and without captures.
+    The kernel writes packets to memory, and the process that empties it takes no virtual time. Under virtual time, a run is
+    therefore identical with and without captures.
     """
 
     def __init__(self, plan: Plan, network: Network, folder: Path, machine: Machine) -> None:
@@ -33,7 +34,7 @@ class Captures:
         self.sockets: list[tuple[str, socket.socket]] = []  # with the place of each
         self.open = self.over = False
         self.start_ns = 0
-        # The iteration with which each worker has ended what is captured.
+        # The last captured iteration of each worker.
         self.missing = {(job.job, rank): job.iterations - 1 for job in plan.jobs for rank in range(len(job.hosts))}
         if self.wanted is None:
             return

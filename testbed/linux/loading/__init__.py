@@ -1,1 +1,1 @@
-"""Congestion controls on their way into a kernel: modules and eBPF programs."""
+"""Load congestion controls into a kernel: modules and eBPF programs."""

@@ -77,7 +77,7 @@ class Loaded:
         self._end()
 
     def repairs(self) -> int | None:
-        """How often a call that the kernel skipped had to be made good (kernel/bpf/guard.h); None: it is not counted."""
+        """Return how many calls that the kernel skipped were repaired (kernel/bpf/guard.h); None: not counted."""
         if self.repairs_at is None:
             return None
         offset, size = self.repairs_at
@@ -93,7 +93,7 @@ def _close(fds: Iterable[int]) -> None:
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """What is asked of this process to end it waits: what is registered here must be remembered first."""
+    """Block signals that end this process, until a new registration has been recorded."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
     try:
         yield
@@ -102,7 +102,7 @@ def _uninterrupted() -> Iterator[None]:
 
 
 def cache_dir() -> Path:
-    """Where compiled programs are kept between runs."""
+    """Return the folder of compiled programs."""
     return Path(cache_folder())
 
 
@@ -235,7 +235,7 @@ def find_constant_ranges(program: bytes) -> dict[str, Range | None]:
 
 
 def read_constants(map_fds: Mapping[str, int], program: bytes, constants: Mapping[str, int]) -> dict[str, int]:
-    """What the kernel holds of these constants, with the signs that they have."""
+    """Return the values of these constants as the kernel holds them, signed or unsigned as declared."""
     if not constants:  # such a program may have no section for them
         return {}
     elf = _elf(program)
@@ -281,7 +281,7 @@ def register(program: bytes, name: str, constants: Mapping[str, int]) -> Loaded:
 
 
 def replace(program: bytes, name: str, constants: Mapping[str, int], link_fd: int) -> Loaded:
-    """Put ``program`` in the place of the one that ``link_fd`` holds, at once; its connections keep what they have."""
+    """Replace the program of ``link_fd`` by ``program`` atomically; its connections keep their state."""
     return _registered(program, name, constants, link_fd)
 
 
@@ -375,7 +375,7 @@ def _kept(maps: Mapping[str, Any]) -> dict[str, int]:
 
 
 def available() -> list[str]:
-    """Every congestion control in the machine's one table of names."""
+    """Return the names of all congestion controls of this machine, of all namespaces."""
     return Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
 
 

@@ -19,7 +19,7 @@ def libc() -> ctypes.CDLL:
 
 
 class MapReader:
-    """Reads values of one eBPF map; reuses its buffers, since it is asked for every flow and sample."""
+    """A reader of values of one eBPF map. It reuses its buffers, because it runs for every flow and sample."""
 
     def __init__(self, map_fd: int, key_size: int, value_size: int) -> None:
         self._key = ctypes.create_string_buffer(key_size)

@@ -57,7 +57,7 @@ def check() -> None:
         attach(scratch, 1, "check", program)
     except OSError as error:
         raise MachineError(
-            "--ecn needs sch_red, or eBPF classifiers in its place (CONFIG_NET_SCH_INGRESS, CONFIG_NET_CLS_BPF); this "
+            "--ecn needs sch_red, or eBPF classifiers instead (CONFIG_NET_SCH_INGRESS, CONFIG_NET_CLS_BPF); this "
             f"machine's kernel has neither ({error}). Use --on uml."
         ) from error
     finally:

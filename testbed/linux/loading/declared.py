@@ -1,4 +1,4 @@
-"""The parameters that a custom congestion control declares, and whether those asked for are among them."""
+"""Check requested parameters of a custom congestion control against those that it declares."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SWITCHES = ("bool", "invbool", "bint")
 
 @dataclass(frozen=True)
 class Range:
-    """The whole numbers that a parameter takes."""
+    """The range of a parameter of a whole-number type."""
 
     lowest: int
     highest: int
@@ -40,7 +40,7 @@ class Range:
 
 
 def read_ranges(file: Path) -> dict[str, Range | None]:
-    """Those of a built module (``.ko``), by name; None where the type of a parameter gives no range."""
+    """Return the ranges of the parameters of a built module (``.ko``), by name; None for types without a range."""
     return {name.decode(): _range(kind.decode()) for name, kind in MODINFO.findall(b"\0" + file.read_bytes())}
 
 

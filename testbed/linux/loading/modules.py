@@ -17,16 +17,16 @@ SWITCHES = {"Y": 1, "N": 0}  # of type bool
 
 
 def parameters(module: str) -> dict[str, int]:
-    """Those of a module, or of what is built in, that the kernel shows, and that are whole numbers."""
+    """Return the visible whole-number parameters of a module, loaded or built in."""
     found = {}
     for path in sorted((LOADED / module / "parameters").glob("*")):
-        with contextlib.suppress(OSError, ValueError):  # not for us to read; a word
+        with contextlib.suppress(OSError, ValueError):  # not readable, or a word
             found[path.name] = _whole(path)
     return found
 
 
 def _whole(parameter: Path) -> int:
-    """What the kernel holds; it writes a switch as a letter."""
+    """Return the value of a parameter; the kernel writes a boolean as a letter."""
     text = parameter.read_text().strip()
     return SWITCHES[text] if text in SWITCHES else int(text)
 

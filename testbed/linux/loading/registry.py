@@ -25,7 +25,7 @@ from testbed.linux.loading.modules import parameters
 
 
 def loaded_module(cc: CongestionControl) -> bool:
-    """Whether ours is loaded in this kernel as a module (for example by DKMS). The module then takes precedence over eBPF."""
+    """Return True if ``cc`` is the testbed's and loaded as a module (for example by DKMS), which precedes eBPF."""
     return cc.source is None and loaded(cc.name)
 
 
@@ -59,11 +59,11 @@ def _elsewhere(name: str) -> str:
 
 @dataclass(frozen=True)
 class Registered:
-    """A congestion control that sockets can ask for by ``name``."""
+    """A registered congestion control, which sockets select by ``name``."""
 
     name: str
     kind: str  # "kernel" (its own), "module" or "eBPF"
-    program: bpf.Loaded | None = None  # what holds an eBPF one
+    program: bpf.Loaded | None = None  # the loaded eBPF program
     constants: Mapping[str, int] = field(
         default_factory=dict
     )  # as the kernel holds them, unless each namespace has its own
@@ -110,7 +110,8 @@ def _load(cc: CongestionControl, modules: Path) -> str:
 
 
 def in_force(registered: Mapping[str, Registered], plan: Plan, namespace: Callable[[str], int]) -> tuple[Loaded, ...]:
-    """Every congestion control of a run with its constants, as the kernel holds them in the ``namespace`` of a host that uses it."""
+    """Return every congestion control of a run with its constants, as the kernel holds them in the ``namespace`` of
+    one of its hosts."""
     users = {one.cc.spec: (one.cc, one.sources[0]) for one in plan.background if one.cc}
     users |= {job.cc.spec: (job.cc, job.hosts[0]) for job in plan.jobs}
     return tuple(
@@ -120,7 +121,7 @@ def in_force(registered: Mapping[str, Registered], plan: Plan, namespace: Callab
 
 
 def constants_in(namespace: int, cc: CongestionControl, registered: Registered) -> dict[str, int]:
-    """Every constant of ``cc`` as the kernel holds it, in a network namespace where it is used, as far as it shows them."""
+    """Return the constants of ``cc`` as the kernel holds them in a network namespace that uses it, as far as visible."""
     folder = Path("/proc/sys/net", registered.name)
     if registered.kind == "eBPF":
         return dict(registered.constants)

@@ -1,4 +1,4 @@
-"""What a link does to packets: shapers, delay and loss, ECN marks."""
+"""Queueing disciplines of a link: shapers, delay and loss, ECN marking."""
 
 from testbed.linux.queues.fifo import Fifo
 from testbed.linux.queues.netem import Netem

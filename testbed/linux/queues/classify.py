@@ -1,4 +1,4 @@
-"""Which packets go into which of several bands: u32 filters, each a comparison of one word of the IP header."""
+"""Classify packets into bands by u32 filters, each of which compares one word of the IP header."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def asked(classify: Iterable[Classify], bands: int) -> list[str]:
 
 
 def held(filters: Sequence[Tc]) -> list[str]:
-    """The same as the kernel shows it; hash tables, which it makes by itself, left out."""
+    """Return the filters in words, as the kernel shows them, without the hash tables that it adds."""
     return [
         _filter_in_words(one) for one in sorted(filters, key=lambda one: (one.info >> 16, one.handle)) if has_keys(one)
     ]
@@ -87,7 +87,7 @@ def _describe_rule(rule: Rule) -> str:
 
 
 def has_keys(shown: Tc) -> bool:
-    """Whether a filter compares anything; the kernel also shows hash tables, which it makes by itself."""
+    """Return True if a filter compares a header word; the kernel also shows hash tables that it adds."""
     return TCA_U32_SEL in attributes(shown.options)
 
 

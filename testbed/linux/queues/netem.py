@@ -23,21 +23,22 @@ TCA_NETEM_CORRUPT, TCA_NETEM_LOSS, TCA_NETEM_LATENCY64, TCA_NETEM_JITTER64, TCA_
 NETEM_LOSS_GE = 2
 GEMODEL = struct.Struct(
     "=IIII"
-)  # struct tc_netem_gemodel: a burst begins, ends; what survives in one; what is lost outside
+)  # struct tc_netem_gemodel: a burst begins, ends; survival probability inside; loss probability outside
 PAIR = struct.Struct("=II")  # struct tc_netem_corrupt: probability, correlation
 
 
 @dataclass(frozen=True)
 class Netem(Leaf):
-    """Every packet that leaves: ``delay_ns`` ± up to ``jitter_ns`` (uniform), lost (within bursts) or with a bit flipped at random."""
+    """Netem: every packet is delayed by ``delay_ns`` ± up to ``jitter_ns`` (uniform), and may be lost or have a bit
+    flipped."""
 
     kind: ClassVar[str] = "netem"
     delay_ns: int
     jitter_ns: int
     loss: float  # probabilities
     corrupt: float
-    fastest_bps: int  # what may come in, so that netem's own limit never becomes a queue
-    seed: int  # of its random numbers (Linux 6.6; before that it uses the kernel's)
+    fastest_bps: int  # largest arrival rate in bit/s, so that netem's own limit never becomes a queue
+    seed: int  # seed of its random numbers (Linux 6.6 or newer; older ones use the kernel's)
     burst: Burst | None = None
 
     @property

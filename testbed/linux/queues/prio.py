@@ -23,7 +23,7 @@ QOPT = struct.Struct(f"=i{PRIORITIES}s")  # struct tc_prio_qopt
 
 @dataclass(frozen=True)
 class _Bands(Leaf):
-    """``bands``, highest first; a packet that no filter takes goes into the last."""
+    """Queues ``bands``, highest priority first; a packet that no filter matches goes into the last."""
 
     bands: tuple[Fifo | Red | Discipline | Htb, ...]
     classify: tuple[Classify, ...]
@@ -63,7 +63,7 @@ class Prio(_Bands):
 
 
 HTB_VERSION, RATE_TO_QUANTUM = 3, 10
-HTB_LEVELS = 8  # of priority: the kernel takes what is beyond for the last
+HTB_LEVELS = 8  # levels of priority; the kernel maps higher numbers to the last
 TCA_HTB_PARMS, TCA_HTB_INIT = 1, 2
 GLOB = struct.Struct("=IIIII")  # struct tc_htb_glob: version, rate2quantum, defcls, debug, direct_pkts
 # struct tc_htb_opt after its two ratespecs: buffer, cbuffer, quantum, level, prio
@@ -73,7 +73,7 @@ BURST_BYTES, QUANTUM_BYTES = 1 << 20, 60_000
 
 @dataclass(frozen=True)
 class Htb(_Bands):
-    """As `Prio`; ``plenty`` (bytes a second) is more than can arrive."""
+    """Strict priority by HTB, as `Prio`; ``plenty`` (bytes/s) exceeds the largest arrival rate."""
 
     kind: ClassVar[str] = "htb"
     plenty: int

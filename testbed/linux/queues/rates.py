@@ -19,7 +19,8 @@ def ratespec(bytes_per_s: int) -> bytes:
 
 
 def ticks(size: int, bytes_per_s: int) -> int:
-    """How long ``size`` bytes take, as the kernel computes it: by a multiplication and a shift (``psched_l2t_ns``)."""
+    """Return the time of ``size`` bytes in ns, as the kernel computes it: by a multiplication and a shift
+    (``psched_l2t_ns``)."""
     factor, shift = 10**9, 0
     while True:
         multiplier = factor // bytes_per_s

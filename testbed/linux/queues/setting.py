@@ -21,7 +21,7 @@ from testbed.linux.queues.tree import Queue
 
 @dataclass(frozen=True)
 class Queues:
-    """What packets wait in that leave ``node`` by ``device``, in the direction ``link`` (``s1-s2``)."""
+    """The queues of packets that leave ``node`` by ``device``, in the direction ``link`` (``s1-s2``)."""
 
     node: str
     device: str
@@ -80,7 +80,7 @@ class Nic(Queues):
 
 
 def described(link: str, root: Tbf | Netem) -> str:
-    """In words."""
+    """Return a description of the queues in words."""
     if isinstance(root, Netem):
         bursts = f" within bursts ({root.burst.begins:.4%} begins, {root.burst.ends:.4%} ends)" if root.burst else ""
         return (

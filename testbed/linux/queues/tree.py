@@ -20,28 +20,28 @@ class Queue(Protocol):
 
     @property
     def kind(self) -> str:
-        """What the kernel calls it."""
+        """Return the kernel's name of the queue."""
         ...
 
     @property
     def children(self) -> Mapping[int, Queue]:
-        """What hangs below, by the minor number it hangs on."""
+        """Return the queues below, by their minor numbers."""
         ...
 
     @property
     def own(self) -> bool:
-        """Whether it is sent; else the queue above makes it."""
+        """Return True if the queue must be created; else its parent creates it."""
         ...
 
     def options(self) -> bytes: ...
     def classes(self, major: int) -> Iterable[Tc]: ...
     def filters(self, major: int) -> Iterable[Tc]: ...
     def asked(self, major: int) -> dict[str, Any]:
-        """What the kernel should hold after this was sent, without what hangs below."""
+        """Return the parameters that the kernel should hold, without queues below."""
         ...
 
     def held(self, options: bytes, classes: Sequence[Tc], filters: Sequence[Tc]) -> dict[str, Any]:
-        """The same of what the kernel shows."""
+        """Return the parameters that the kernel shows, in the form of `asked`."""
         ...
 
 
@@ -57,7 +57,7 @@ def _major(above: int, minor: int) -> int:
 
 
 def messages(root: Queue) -> tuple[Tc, ...]:
-    """All that is sent to make the tree, in order."""
+    """Return all netlink messages that create the tree, in order."""
     return tuple(
         message for queue, major, parent in _walk(root, 1, TC_H_ROOT) for message in _made(queue, major, parent)
     )
@@ -71,13 +71,13 @@ def _made(queue: Queue, major: int, parent: int) -> Iterator[Tc]:
 
 
 def expected(queue: Queue, major: int = 1) -> dict[str, Any]:
-    """What the kernel should hold of the whole tree."""
+    """Return the parameters that the kernel should hold for the complete tree."""
     below = {f"below_{minor}": expected(child, _major(major, minor)) for minor, child in queue.children.items()}
     return {"queue": queue.kind, **queue.asked(major), **below}
 
 
 def read(queue: Queue, shown: Mapping[Kind, Sequence[Tc]], major: int = 1, parent: int = TC_H_ROOT) -> dict[str, Any]:
-    """What the kernel holds where the tree should be; ``shown``: its qdiscs, classes and filters."""
+    """Return the parameters that the kernel holds for the tree; ``shown``: its qdiscs, classes and filters."""
     found = next((one for one in shown["qdisc"] if one.parent == parent), None)
     if found is None:
         return {"queue": None}
@@ -93,7 +93,7 @@ def read(queue: Queue, shown: Mapping[Kind, Sequence[Tc]], major: int = 1, paren
 
 
 def matches(asked: Any, found: Any) -> bool:
-    """Whether the value found is the value asked for, or is unknown."""
+    """Return True if ``found`` equals ``asked`` or is unknown."""
     if found == UNKNOWN:
         return True
     if isinstance(asked, dict) and isinstance(found, dict):
@@ -102,7 +102,7 @@ def matches(asked: Any, found: Any) -> bool:
 
 
 class Leaf:
-    """What most queues are: sent, without classes, filters and queues below."""
+    """A queue without classes, filters, and queues below, which must be created."""
 
     @property
     def children(self) -> Mapping[int, Queue]:

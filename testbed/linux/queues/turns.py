@@ -12,7 +12,7 @@ from testbed.linux.rtnetlink import Tc
 CLSACT, CLSACT_PARENT = 0xFFFF0000, 0xFFFFFFF1  # what filters of packets that arrive and leave hang on
 INGRESS, EGRESS = 0xFFFFFFF2, 0xFFFFFFF3
 TCA_U32_ACT, TCA_ACT_KIND, TCA_ACT_OPTIONS, TCA_MIRRED_PARMS = 7, 1, 2, 2
-MIRRED = struct.Struct("=IIiiiiI")  # struct tc_mirred: index, capabilities, action, counts, what is done, interface
+MIRRED = struct.Struct("=IIiiiiI")  # struct tc_mirred: index, capabilities, action, counts, mirred action, interface
 STOLEN, INGRESS_REDIRECT = 4, 3
 AT, UPPER = 4, 16  # where in the header the word with the identification is, which is its upper half
 
@@ -28,13 +28,13 @@ def messages(bit: int, targets: Sequence[int]) -> Iterator[Tc]:
 
 
 def asked(bit: int, names: Sequence[str]) -> list[str]:
-    """In words, as `held` has them."""
+    """Return the requested filters in words, in the form of `held`."""
     mask = (len(names) - 1) << UPPER + bit
     return [f"{number << UPPER + bit:#010x}/{mask:#010x} at {AT} to {name}" for number, name in enumerate(names)]
 
 
 def held(filters: Sequence[Tc], names: Mapping[int, str]) -> list[str]:
-    """What the kernel shows of them; ``names``: of interfaces, by their index."""
+    """Return the filters that the kernel shows, in words; ``names``: of interfaces, by index."""
     return [_describe_filter(one, names) for one in sorted(filters, key=lambda one: one.handle) if has_keys(one)]
 
 

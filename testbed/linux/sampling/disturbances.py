@@ -1,7 +1,7 @@
-"""Other load on this machine during a run: `testbed.linux.sampling.ticker`, started with the run and outside its namespaces.
+"""Record other load on this machine during a run, by `testbed.linux.sampling.ticker` outside the run's namespaces.
 
-It ends with the run, even if the run is killed. It adds ``disturbances.csv`` to a run's archive. For the manifest it
-reports what was recorded and what could not be.
+The ticker ends with the run, even if the run is killed. It adds ``disturbances.csv`` to a run's archive. For the manifest it
+reports what was recorded, and what could not be.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Recording:
     start_ns: int | None = None
 
     def observe(self, on_event: Callable[[Event], None]) -> Callable[[Event], None]:
-        """``on_event``, noting on the way when the first iteration begins."""
+        """Return ``on_event`` extended to note the start of the first iteration."""
 
         def hear(event: Event) -> None:
             if isinstance(event, Start):
@@ -43,7 +43,7 @@ class Recording:
         return hear
 
     def added_to(self, archive: bytes) -> bytes:
-        """End it; a run's archive with what was recorded."""
+        """End the recording, and return the run's archive with it."""
         account = self._account()
         start_ns = self.start_ns
         told = [one for one in account.noted if start_ns is not None and one.end_ns > start_ns]

@@ -27,7 +27,7 @@ MOST_AT_ONCE = 64  # questions whose answers fit into a socket's buffer
 
 @dataclass(frozen=True)
 class Question:
-    """A message, and the socket that it goes to."""
+    """A message, and the socket that sends it."""
 
     socket: socket.socket
     message: bytes
@@ -42,7 +42,7 @@ def opened(namespace: int, family: int) -> socket.socket:
 
 
 def message(kind: int, body: bytes) -> bytes:
-    """One for a single qdisc is answered only if an echo is asked for."""
+    """Return a message as bytes. A request for a single qdisc is answered only with the echo flag."""
     whole = struct.pack("=IHHII", HEADER_BYTES + len(body), kind, NLM_F_REQUEST | NLM_F_ECHO, 0, 0) + body
     return whole.ljust((len(whole) + 3) & ~3, b"\0")
 

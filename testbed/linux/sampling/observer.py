@@ -120,7 +120,7 @@ def _counted(worker: Participant, flow: Connection) -> dict[str, int]:
 
 
 def stop(sampler: Child, events_missed: Sequence[str]) -> tuple[Sampling, tuple[SendingTime, ...]]:
-    """Let the sampler finish its files; its account of what it cost, and of what held senders up."""
+    """Let the sampler finish its files; return its cost, and the times in which limits held up senders."""
     assert sampler.process.stdin is not None
     sampler.process.stdin.close()
     while True:

@@ -1,4 +1,4 @@
-"""What is measured of a network before and after the jobs run: its own capacity, idle round trips, losses."""
+"""Measurements of a network before and after the jobs run: capacity, idle round trips, losses."""
 
 from __future__ import annotations
 
@@ -18,17 +18,22 @@ from testbed.linux.network import Network
 from testbed.linux.participants.workers import PORT_BEFORE, Workers
 
 WARM_UP_S, MEASURE_S = 0.3, 0.7  # of the capacity measurement
-# TcpExt in /proc/net/netstat: what stopped a sender for a while, and what a receiver did not take.
+# TcpExt in /proc/net/netstat: events that pause a sender, and packets that a receiver drops.
 STALLS = ("TCPTimeouts", "TCPLossProbes", "TCPSpuriousRTOs")
 RECEIVER_DROPS = (
     "TCPBacklogDrop", "TCPRcvQDrop", "TCPZeroWindowDrop", "TCPOFODrop", "PruneCalled", "RcvPruned", "OfoPruned",
 )  # fmt: skip
-REORDERED = ("TCPSACKReorder", "TCPRenoReorder", "TCPTSReorder", "TCPDSACKUndo")  # packets, as senders came to know of
+REORDERED = (
+    "TCPSACKReorder",
+    "TCPRenoReorder",
+    "TCPTSReorder",
+    "TCPDSACKUndo",
+)  # reordering events, as detected by senders
 RTT_PROBES, PORT_ECHO, PROBES_S = 30, 7, 2.0
 
 
 def capacity_bps(plan: Plan, network: Network) -> float:
-    """What the unshaped path carries when every flow of the run sends all it can, in bit/s."""
+    """Return the capacity of the unshaped path in bit/s, measured with every flow of the run sending without pause."""
     greedy = tuple(_greedy(job) for job in plan.jobs)
     ends = list(network.ends(bottleneck=True))
 
@@ -45,7 +50,7 @@ def capacity_bps(plan: Plan, network: Network) -> float:
 
 def _greedy(job: JobPlan) -> JobPlan:
     """The same flows, without computing and without an end."""
-    ring = Operation("all", "all_reduce", (), algorithm="ring")  # what a real program does
+    ring = Operation("all", "all_reduce", (), algorithm="ring")  # a real program counts as a ring all-reduce
     exchange = ring if job.groups else next(iter(job.collectives), ring)
     endless = msgspec.structs.replace(exchange, bytes=1 << 40, after=())
     hosts = tuple(dict.fromkeys(job.hosts)) if job.groups else job.hosts  # ranks may share a server
@@ -97,7 +102,7 @@ def round_trip_us(plan: Plan, network: Network) -> float:
 
 
 class Counting:
-    """What the kernel counts of a network from now on."""
+    """Kernel counters of a network, relative to the creation of this object."""
 
     def __init__(self, network: Network, *, reordered: bool = False) -> None:
         """``reordered``: packets that arrive out of order, too."""
@@ -143,14 +148,14 @@ def _netstat(group: str) -> dict[str, int]:
 
 
 def repairs(network: Network) -> int | None:
-    """How often calls that the kernel skipped had to be made good (kernel/bpf/guard.h); None: nothing counts them."""
+    """Return how many calls that the kernel skipped were repaired (kernel/bpf/guard.h); None: not counted."""
     counted = [each.program.repairs() for each in network.registered.values() if each.program is not None]
     counts = [count for count in counted if count is not None]
     return sum(counts) if counts else None
 
 
 def check_offloads(network: Network) -> None:
-    """What was switched off must still be off; raises `TestbedError`."""
+    """Raise `TestbedError` if an offload is on again."""
     for end in network.ends():
         if any(network.offloads(end.node.name, end.name).values()):
             raise TestbedError(f"{end.name}: an offload was switched on during the run")

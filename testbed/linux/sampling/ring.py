@@ -34,7 +34,7 @@ NUMBER = struct.Struct("=I")
 
 @dataclass(frozen=True)
 class Step:
-    """What is sent (``out``), or where what comes is put; the memory must stay where it is."""
+    """Memory to send from (``out``) or to receive into; it must not move."""
 
     socket: int
     memory: int  # address

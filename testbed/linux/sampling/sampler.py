@@ -1,8 +1,7 @@
-"""Samples queues and flows from one process: ``python -m testbed.linux.sampling.sampler``.
+"""Sample queues and flows in one process: ``python -m testbed.linux.sampling.sampler``.
 
-Every interval it queries each bottleneck's qdisc (rtnetlink) and each flow's socket (sock_diag, by its addresses). A dump
-would walk the machine's whole socket table. It writes ``links.csv``, ``flows.csv`` and, where hosts' interfaces have a
-rate, ``nics.csv``.
+Every interval it queries each bottleneck's qdisc (rtnetlink) and each flow's socket (sock_diag, by its addresses), because a dump
+would walk the machine's complete socket table. It writes ``links.csv``, ``flows.csv`` and, if NICs have a rate, ``nics.csv``.
 
 It is configured by one line of JSON on stdin (`Config`). On end of file there it stops, and prints its cost as one line
 of JSON.
@@ -71,7 +70,7 @@ Carried = dict[tuple[int, str], int]  # bytes acknowledged, by job and direction
 
 @dataclass(frozen=True)
 class Config:
-    """What to sample: descriptors are inherited, ``start_ns`` is on the monotonic clock."""
+    """Objects to sample. Descriptors are inherited, and ``start_ns`` is on the monotonic clock."""
 
     folder: str
     start_ns: int
@@ -143,7 +142,8 @@ class LinkProbe:
         self.queue = Field(TCMSG_BYTES, TCA_STATS2, TCA_STATS_QUEUE)
 
     def line(self, at: str, answers: Iterator[bytes]) -> str:
-        """Its counters as a line of ``links.csv``: bytes and packets sent, packets dropped, packets marked, bytes waiting."""
+        """Return the counters as a line of ``links.csv``: bytes and packets sent, packets dropped, packets marked,
+        bytes waiting."""
         data = next(answers)
         basic, queue = self.basic.find(data), self.queue.find(data)
         if basic is None or queue is None:
@@ -160,7 +160,7 @@ class LinkProbe:
         return f"{at},{self.name},{sent},{packets},{drops},{marks},{backlog}\n"
 
     def queue_lines(self) -> str:
-        """Lines of ``priority_queues.csv``; what drops without marking drops only what it has no room for."""
+        """Return lines of ``priority_queues.csv``; a queue without marking drops only by overflow."""
         lines = []
         told = Questions([question for _, question in self.bands]).ask()
         for (band, _), data in zip(self.bands, told, strict=True):
@@ -273,7 +273,7 @@ class CountedProbe:
         self.counters = _mapped(flow["counters"])
 
     def line(self, at: str, _answers: Iterator[bytes]) -> str:
-        """As `FlowProbe.line`; there is no MLTCP."""
+        """Return the counters as a line of ``flows.csv``, without columns of MLTCP."""
         window, rtt, self.acked, resent = OF_PEER.unpack_from(self.counters, self.at)
         return f"{at},{self.prefix},{window},{rtt},{self.acked},{resent},,,\n"
 
@@ -411,7 +411,7 @@ def _say_shares(now: Carried, before: Carried, span_ns: int) -> None:
 
 
 def shares(now: Carried, before: Carried, span_ns: int) -> dict[int, dict[str, float]]:
-    """What each job got of each direction of a bottleneck since ``before``, in bit/s of payload."""
+    """Return the rate of each job over each direction of a bottleneck since ``before``, in bit/s of payload."""
     found: dict[int, dict[str, float]] = {}
     for (job, link), acked in now.items():
         found.setdefault(job, {})[link] = max(0, acked - before.get((job, link), 0)) * 8e9 / span_ns

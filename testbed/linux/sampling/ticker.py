@@ -25,7 +25,7 @@ from testbed.core.clock import sleep_until
 PERIOD_NS = 4_000_000
 NOTED_NS = 4_000_000  # a tick as late; a wait as long, between two questions
 ASKED_EVERY, STAT_EVERY = 5, 25  # ticks
-PRIORITY = 1  # the lowest of SCHED_FIFO: what the kernel itself runs there goes first, and is noted
+PRIORITY = 1  # lowest priority of SCHED_FIFO: the kernel's own threads there go first, and are recorded
 PR_SET_PDEATHSIG = 1
 
 Kind: TypeAlias = Literal["stolen", "interrupts", "program", "unknown", "ksoftirqd"]
@@ -39,7 +39,7 @@ KINDS: tuple[Kind, ...] = (STOLEN, INTERRUPTS, PROGRAM, UNKNOWN, KSOFTIRQD)
 
 @dataclass(frozen=True)
 class Disturbance:
-    """From when to when (ns of the monotonic clock) a core, or its ksoftirqd, did not get on; how much of it was waiting."""
+    """A span (ns of the monotonic clock) in which a core, or its ksoftirqd, did not run, and how long it waited."""
 
     start_ns: int
     end_ns: int
@@ -50,7 +50,7 @@ class Disturbance:
 
 @dataclass
 class Account:
-    """What was noted, what could not be, and what noting it cost."""
+    """Recorded disturbances, records that the kernel denied, and the cost of recording."""
 
     cores: list[int] = field(default_factory=list)
     noted: list[Disturbance] = field(default_factory=list)
@@ -61,7 +61,7 @@ class Account:
 
 @dataclass(frozen=True)
 class Jiffies:
-    """What one core did since boot, in steps of 10 ms."""
+    """Time of one core since boot, by use, in steps of 10 ms."""
 
     programs: int
     interrupts: int
@@ -69,22 +69,22 @@ class Jiffies:
 
 
 def jiffies(stat: str, core: int) -> Jiffies:
-    """From the text of ``/proc/stat``."""
+    """Parse the text of ``/proc/stat``."""
     row = next(line.split() for line in stat.splitlines() if line.startswith(f"cpu{core} "))
     user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, row[1:9])
     return Jiffies(user + nice + system, irq + softirq, steal)
 
 
 def waited_ns(schedstat: str) -> int:
-    """How long a thread has been ready and not running: the second field of ``/proc/PID/schedstat``."""
+    """Return how long a thread was ready without running, in ns: the second field of ``/proc/PID/schedstat``."""
     return int(schedstat.split()[1])
 
 
 def cause(late_ns: int, waited_ns: int, before: Jiffies, now: Jiffies) -> Kind:
-    """Why a ticker was late: a hint, since the kernel accounts in steps of 10 ms.
+    """Return the likely cause of a late ticker, from kernel accounting in steps of 10 ms.
 
-    If it was woken in time and had to wait for its core, something else ran there; if not, nothing did, not even
-    the timer.
+    If the ticker was woken in time and had to wait, something else used its core. If not, the core did not run at all, or not even
+    its timer.
     """
     if waited_ns < late_ns / 2:
         return STOLEN if now.stolen > before.stolen else UNKNOWN
@@ -111,7 +111,7 @@ class _State:
 
 
 class Ticker:
-    """Of one core; the calling process is its."""
+    """The ticker of one core, in the calling process."""
 
     def __init__(self, core: int, ksoftirqd: int | None) -> None:
         self.core, self.account, self.stopped = core, Account([core]), False
@@ -121,7 +121,7 @@ class Ticker:
         if ksoftirqd is None:
             self.account.refused.append(f"ksoftirqd/{core} is not visible here")
         self.asked_ns, self.kernel_waited = time.monotonic_ns(), self._waited(self.kernel)
-        self.waiting: int | None = None  # where ksoftirqd's last is in what was noted
+        self.waiting: int | None = None  # index of ksoftirqd's last disturbance among the recorded ones
 
     def _schedstat(self, process: str, what: str) -> int | None:
         path = f"/proc/{process}/schedstat"
@@ -145,7 +145,7 @@ class Ticker:
         self.stopped = True
 
     def run(self) -> Account:
-        """Until `stop`; from here on this process runs on that core alone, before all ordinary programs."""
+        """Record until `stop`; this process then runs on that core only, before all ordinary programs."""
         punctual = self._tried(
             "SCHED_FIFO", lambda: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(PRIORITY))
         ) and self._tried(f"core {self.core}", lambda: os.sched_setaffinity(0, {self.core}))
@@ -223,7 +223,7 @@ def _start(core: int, ksoftirqd: int | None, parent: int) -> tuple[int, int]:
 
 
 def merged(accounts: Iterable[Account]) -> Account:
-    """What all cores noted, in order of time."""
+    """Return the accounts of all cores as one, ordered by time."""
     every = list(accounts)
     return Account(
         [core for one in every for core in one.cores],
@@ -235,7 +235,7 @@ def merged(accounts: Iterable[Account]) -> Account:
 
 
 def read(text: str) -> Account:
-    """From JSON; raises `ValueError`, `KeyError` or `TypeError`."""
+    """Parse an account from JSON. Raises `ValueError`, `KeyError` or `TypeError`."""
     told = json.loads(text)
     return Account(**{**told, "noted": [Disturbance(**one) for one in told["noted"]]})
 

@@ -16,7 +16,7 @@ from testbed.core.units import Duration, UnitError
 from testbed.linux.shell.link import Link, current, printable
 from testbed.linux.shell.node import Network, environment
 
-# Commands that change nothing and take no time of the run.
+# Commands without changes of the network, which take no virtual time.
 LOOK = {
     "",
     "?",
@@ -59,7 +59,7 @@ class Console(CLI):  # type: ignore[misc]
         self.use_rawinput = False
 
     def converse(self) -> str | int | None:
-        """Take commands until one of them ends this; what comes then."""
+        """Execute commands until one ends the shell; return the time or line to continue with, or None to leave."""
         self.then = None
         stop = None
         while not stop:
@@ -117,7 +117,7 @@ class Console(CLI):  # type: ignore[misc]
         return True
 
     def do_EOF(self, line: str) -> Any:
-        "The end of what is typed: exit, and in a pause run."
+        """Handle the end of input: exit; in a pause: continue the run."""
         return self.do_exit(line) if self.begun_ns is None else self.do_run(line)
 
     def do_sh(self, line: str) -> None:
@@ -132,7 +132,7 @@ class Console(CLI):  # type: ignore[misc]
                     process.terminate()
 
     def waitForNode(self, node: Node) -> None:
-        "Print what a node's command prints, until it ends or is interrupted."
+        """Print the output of a node's command until it ends or is interrupted."""
         watch = _Watch(self.link)
         while node.waiting:
             text = node.monitor() if watch.readable(node.stdout.fileno()) else ""
@@ -140,7 +140,7 @@ class Console(CLI):  # type: ignore[misc]
                 node.sendInt()
 
     def do_xterm(self, _line: str, term: str = "xterm") -> None:
-        "Not here."
+        """Print that there are no windows."""
         self.link.write(NO_WINDOWS)
 
     do_x = do_gterm = do_xterm
@@ -158,7 +158,7 @@ class _Watch:
         return bool(select.select([fd], [], [], patience_s)[0])
 
     def read(self, fd: int) -> bytes:
-        """What comes next; nothing: the end. Looks meanwhile."""
+        """Return the next bytes of ``fd``, or none at its end; polls for an interruption while waiting."""
         while not self.readable(fd):
             if not self.print(b""):
                 return b""

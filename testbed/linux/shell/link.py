@@ -20,7 +20,7 @@ DESCRIPTORS = 200  # in one message of a socket; the kernel takes 253
 
 
 class Answers(Protocol):
-    """Where answers come from."""
+    """A source of answers to the shell's questions."""
 
     def get(self, number: int) -> bytes:
         """The answer to this question; waits for it."""
@@ -28,9 +28,9 @@ class Answers(Protocol):
 
 
 class Files(Answers):
-    """In user-mode Linux: each answer is names of files in a folder of the machine around.
+    """Answers in user-mode Linux: each is a set of file names in a folder of the host.
 
-    Asking again and again takes no virtual time; the machine around stops the kernel meanwhile.
+    Polling takes no virtual time; the host stops the guest meanwhile.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -43,7 +43,8 @@ class Files(Answers):
 
 
 class Socket(Answers):
-    """On this machine's own kernel: lines, by a socket that also carries descriptors of namespaces to the process around."""
+    """Answers on this machine's kernel: lines of a socket, which also passes descriptors of namespaces to the parent
+    process."""
 
     def __init__(self, fd: int) -> None:
         self.socket = socket.socket(fileno=fd)
@@ -59,7 +60,7 @@ class Socket(Answers):
 
 
 class Link(io.TextIOBase):
-    """What a shell takes for its terminal: a stream of text, and lines that are typed."""
+    """The shell's terminal: a stream of text, and typed lines."""
 
     def __init__(self, emit: Callable[[Event], None], answers: Answers) -> None:
         self.emit, self.answers = emit, answers
@@ -74,7 +75,7 @@ class Link(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Lines go out by themselves."""
+        """Do nothing: lines are sent without it."""
 
     def _print(self, text: str) -> None:
         for first in range(0, len(text), MOST):
@@ -96,7 +97,7 @@ class Link(io.TextIOBase):
         return self._ask(Prompt(self.asked, text)).line
 
     def goes_on(self, text: str) -> bool:
-        """Print what a running command printed; whether it is to go on."""
+        """Print output of a running command; return True unless it must be interrupted."""
         self.drain()
         self.asked += 1
         self._print(text[:-MOST])
@@ -104,12 +105,12 @@ class Link(io.TextIOBase):
 
 
 def printable(data: bytes) -> str:
-    """What a program printed, as text with plain line ends."""
+    """Return the output of a program as text with plain line ends."""
     return data.decode("utf-8", "replace").replace("\r\n", "\n")
 
 
 def current(fd: int, most: int = 1 << 16) -> bytes:
-    """What can be read of ``fd`` at once; nothing: its end."""
+    """Return the bytes that ``fd`` has now, at most ``most``; empty at its end."""
     try:
         return os.read(fd, most)
     except OSError:  # a terminal without a process

@@ -27,7 +27,7 @@ IPERF_PORT, IPERF_S, LISTENING_S = 5201, 5, 10.0
 
 
 def environment() -> dict[str, str]:
-    """What commands see of an environment."""
+    """Return the environment variables of commands."""
     return {"PATH": "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/", "LC_ALL": "C.UTF-8", "TERM": "dumb"}
 
 
@@ -41,9 +41,9 @@ class Host(network.Host):
         """Scripts start their switches."""
 
     def _check(self, words: str) -> None:
-        """Raises `RequestError` for a program that would stop virtual time.
+        """Raise `RequestError` for a program that would stop virtual time.
 
-        iperf3 (3.12) asks again and again whether it may write while it waits for its peer, and computing takes no virtual time.
+        iperf3 (3.12) polls whether it may write while it waits for its peer, and computing takes no virtual time.
         """
         if self.virtual_time and SPINS.search(words):
             raise RequestError(
@@ -51,7 +51,7 @@ class Host(network.Host):
             )
 
     def IP(self, intf: Any = None) -> str | None:
-        """Its address; of a host of a Mininet script the one that Mininet gives it."""
+        """Return the address; for a host of a Mininet script, the one that Mininet assigns."""
         alias = self.params.get("alias")
         return alias if alias and intf is None else cast("str | None", super().IP(intf))
 
@@ -85,7 +85,7 @@ class Host(network.Host):
         Node.sendCmd(self, *args, **kwargs)
 
     def cmd(self, *args: Any, **kwargs: Any) -> str:
-        """What a command printed, run by the node's Bash."""
+        """Run a command in the node's Bash, and return its output."""
         self._open()
         return cast(str, Node.cmd(self, *args, **kwargs))
 
@@ -108,7 +108,7 @@ class Host(network.Host):
 
 
 class Network(network.Network):
-    """With `iperf` and `link` of a shell."""
+    """Mininet's network with the shell's versions of `iperf` and `link`."""
 
     def configLinkStatus(self, src: str, dst: str, status: str) -> None:
         """Take a link down or up; routes follow at once."""

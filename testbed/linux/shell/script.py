@@ -20,7 +20,7 @@ from testbed.networks.routed import RoutedTopo
 
 
 class Driven:
-    """What a script has for its ``net``: ``console``'s network, which it neither builds nor ends."""
+    """The ``net`` of a script: the network of ``console``, which the script neither builds nor ends."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -51,13 +51,13 @@ class Driven:
         return [node for node in self._network.hosts if node.forwards]
 
     def build(self) -> None:
-        """It is."""
+        """Do nothing: the network is built."""
 
     start = stop = build
 
     def addHost(self, name: str, *_arguments: Any, **_options: Any) -> Host:
         if name not in self._network:
-            raise _other(f"has a node {name}")
+            raise _other(f"has a node {name}, which the network of this run lacks")
         return self[name]
 
     def addSwitch(self, name: str, *_arguments: Any, **_options: Any) -> Host:
@@ -72,10 +72,10 @@ class Driven:
         for link in self._network.links:
             if {link.intf1.node.name, link.intf2.node.name} == ends:
                 return link  # type: ignore[no-any-return]
-        raise _other(f"has a link {node1}-{node2}")
+        raise _other(f"has a link {node1}-{node2}, which the network of this run lacks")
 
     def addNAT(self, *_arguments: Any, **_options: Any) -> None:
-        raise RequestError("addNAT: the network has no way to the Internet. Leave it out.")
+        raise RequestError("addNAT: the network has no route to the Internet. Leave it out.")
 
     def pingAll(self, timeout: str | None = None) -> float:
         output("*** Ping: testing ping reachability\n")
@@ -89,7 +89,7 @@ class Driven:
 
 
 def _other(what: str) -> RequestError:
-    return RequestError(f"the script {what}, and the network that is here has none. Give --topo its network.")
+    return RequestError(f"the script {what}. Give --topo the network of the script.")
 
 
 def play(path: Path, console: Console) -> bool:
@@ -99,7 +99,7 @@ def play(path: Path, console: Console) -> bool:
         check_options(options)
         driven = Driven(console)
         if topo is not None and _described(topo) != _described(console.mn.topo):
-            raise _other("builds another network")
+            raise _other("builds another network than this run")
         return driven
 
     def cli(_net: Driven, script: str | None = None, **_options: Any) -> None:

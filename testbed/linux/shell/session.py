@@ -28,7 +28,7 @@ from testbed.linux.shell.link import Answers, Link, Socket
 from testbed.linux.shell.node import Host, Network
 
 OPENS_NS = 10**9  # after boot: in the first second `ping` takes its clock for one that has not been read yet
-NO_TIME_NS = 10**6  # of virtual time that a shell took: with less, nothing was done that took any
+NO_TIME_NS = 10**6  # ns of virtual time; a shell that took less has not changed the run
 
 
 class Session:
@@ -123,7 +123,7 @@ class Session:
         sys.exit(0)
 
     def _converse(self, console: Console) -> str | int:
-        """Take commands; what comes then. Ends the process where it is left."""
+        """Execute commands; return the time or line to continue with. Ends the process if the user leaves."""
         then = console.converse()
         os.write(self.record, "".join(json.dumps(line) + "\n" for line in console.typed).encode())
         console.typed.clear()

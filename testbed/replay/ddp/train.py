@@ -1,10 +1,9 @@
 """``python -m testbed.replay.ddp.train MODEL``: one rank of real data-parallel training over Gloo.
 
-Synthetic images, one thread, fixed seed. Its rank and its peers' address come from the
-environment, as PyTorch has it: ``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR``, ``MASTER_PORT``
-and ``GLOO_SOCKET_IFNAME``; without them it is alone. With ``MLTCP_TRANSPORT`` gradients travel by that
-(`testbed.transports.torch`). With ``MLTCP_REPORT_FD`` it reports its iterations (`testbed.traces.recording`), and what became of
-their messages; the loop itself measures nothing.
+Synthetic images, one thread, fixed seed. Rank and address of its peers come from PyTorch's environment variables: ``RANK``,
+``WORLD_SIZE``, ``MASTER_ADDR``, ``MASTER_PORT`` and ``GLOO_SOCKET_IFNAME``; without them it trains without peers. With
+``MLTCP_TRANSPORT``, gradients use that transport (`testbed.transports.torch`). With ``MLTCP_REPORT_FD``, it reports its iterations
+(`testbed.traces.recording`) and the outcome of their messages. The training loop measures nothing.
 """
 
 from __future__ import annotations
@@ -39,23 +38,27 @@ def main(arguments: list[str]) -> None:
     """Train until the iterations are done, or for ever."""
     parser = argparse.ArgumentParser(prog="python -m testbed.replay.ddp.train", description="Train with DDP over Gloo.")
     parser.add_argument("model", choices=sorted(MODELS))
-    parser.add_argument("--batch", type=_positive, default=4, help="images per rank (%(default)s)")
-    parser.add_argument("--image", type=_positive, default=64, help="width and height of an image (%(default)s)")
-    parser.add_argument("--iterations", type=int, default=0, help="0: endless")
-    lossy = parser.add_argument_group("where gradients may lose a little (MLTCP_TRANSPORT)")
+    parser.add_argument("--batch", type=_positive, default=4, help="images per rank (default: %(default)s)")
+    parser.add_argument(
+        "--image", type=_positive, default=64, help="width and height of an image, in pixels (default: %(default)s)"
+    )
+    parser.add_argument("--iterations", type=int, default=0, help="number of iterations (default: 0, without end)")
+    lossy = parser.add_argument_group("with a transport that may lose gradient bytes (MLTCP_TRANSPORT)")
     lossy.add_argument(
         "--fill", type=lambda text: dict(FILLS.aliases).get(text, text), choices=get_args(Fill),
-        help="what counts in place of what was lost (zero)",
+        help="value of missing gradient elements (default: zero)",
     )  # fmt: skip
     lossy.add_argument(
         "--disperse",
         action="store_true",
         default=None,
-        help="gradients travel through a Hadamard transform: what is lost is a little of every number",
+        help="Hadamard transform of gradients, which spreads a loss over all elements",
     )
-    lossy.add_argument("--warmup-steps", type=_positive, help="steps that lose nothing (0)")
+    lossy.add_argument("--warmup-steps", type=_positive, help="number of first steps without loss (default: 0)")
     lossy.add_argument(
-        "--guard", type=_share, help="so little delivered, three steps in a row: nothing is lost from there"
+        "--guard",
+        type=_share,
+        help="delivered fraction below which, three steps in a row, loss is switched off (default: none)",
     )
     parsed = parser.parse_args(arguments)
     transport = os.environ.get(TRANSPORT, TCP)
@@ -66,10 +69,10 @@ def main(arguments: list[str]) -> None:
     }
     if plain(transport) and options:
         parser.error(
-            f"--{next(iter(options)).replace('_', '-')}: by TCP every gradient arrives whole; name a transport"
+            f"--{next(iter(options)).replace('_', '-')}: TCP delivers every gradient complete. Name a transport (MLTCP_TRANSPORT)"
         )
     if parsed.image < 32:
-        parser.error("--image: VGG halves an image five times; give 32 or more")
+        parser.error("--image: VGG halves an image five times, so it needs 32 pixels or more")
     hook.install()
     if "RANK" not in os.environ:
         os.environ.update(ALONE)

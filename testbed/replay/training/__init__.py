@@ -1,22 +1,20 @@
 """Small trained models: the cost of missing ranges in gradients, and jobs whose messages hold real numbers (``--train cnn``).
 
-Data-parallel training by a parameter server: every worker's gradient, a flat vector of float32, travels as one message; the server
-fills what is missing of it, takes the mean, makes a step of stochastic gradient descent with momentum, and sends its parameters back.
-`serving` does so inside a run, where gradients meet a network; `testbed.models.learning` computes what given holes do. Or by replicas in a ring:
-`ringing`, and `testbed.models.ring`.
+Data-parallel training by a parameter server: every worker's gradient, a flat vector of float32, is one message. The server fills
+missing ranges, computes the mean, makes a step of stochastic gradient descent with momentum, and returns its parameters.
+`parameter_server_training` does so inside a run. `testbed.models.learning` computes the effect of given missing ranges. Replicas in
+a ring: `ring_training`, and `testbed.models.ring`.
 
 A model is a file in `models`, with
 
 ``TITLE``
-    what it is and learns, in a few words;
+    model and data set, in a few words;
 ``MODEL``
     a `Model`;
 ``task() -> Task``
-    that, its examples and how it learns, the same at every call; nothing is downloaded;
+    the model, its examples, and its training parameters, the same at every call; nothing is downloaded;
 ``LIBRARY``
-    if it needs another than NumPy: its name.
-
-Adding one is adding a file.
+    the name of a required library other than NumPy.
 """
 
 from __future__ import annotations
@@ -94,16 +92,16 @@ class Task:
 
     @property
     def bytes(self) -> int:
-        """Of a gradient."""
+        """Return the bytes of a gradient."""
         return ELEMENT * self.parameters
 
     def gradient(self, flat: Array, draw: np.random.Generator) -> Array:
-        """Of sampled examples."""
+        """Return the gradient on a sampled batch, a flat vector of float32."""
         chosen = draw.integers(len(self.train.classes), size=self.batch)
         return self.model.gradient(flat, self.train.inputs[chosen], self.train.classes[chosen])
 
     def accuracy(self, flat: Array) -> float:
-        """On the test's examples, 0 to 1."""
+        """Return the accuracy on the test examples, 0 to 1."""
         return float((self.model.guesses(flat, self.test.inputs) == self.test.classes).mean())
 
 
@@ -136,20 +134,21 @@ class Learning:
         """Raises `MachineError` if a library that it needs is not installed here."""
         needs = getattr(find(self.name), "LIBRARY", None)
         if needs is not None and importlib.util.find_spec(needs) is None:
-            raise MachineError(f"{self.name} learns with {needs}, which is not installed here: `make {needs}`")
+            raise MachineError(f"{self.name} trains with {needs}, which is not installed here: `make {needs}`")
 
     @property
     def bytes(self) -> int:
-        """Of a gradient."""
+        """Return the bytes of a gradient."""
         return ELEMENT * int(find(self.name).MODEL.parameters)
 
     def bytes_in_a_ring(self, ranks: int) -> int:
-        """The same, and zeros until each of its pieces there is of whole numbers."""
+        """Return the bytes of a gradient, padded so that each of the ring's slices has whole elements."""
         pieces = ELEMENT * ranks * ring.SLICES
         return -(-self.bytes // pieces) * pieces
 
     def shared_bytes(self, ranks: int) -> int:
-        """Of the memory in which all replicas of a ring lie: rounds that each has written, and its parameters after two of them."""
+        """Return the bytes of shared memory for all replicas of a ring: round counters, and each replica's parameters
+        of two rounds."""
         return 8 * ranks + 2 * ranks * self.bytes
 
     @property
@@ -159,7 +158,7 @@ class Learning:
 
 
 def check(texts: Iterable[str | None]) -> None:
-    """Raises `MachineError` if any of what jobs train, as typed, cannot be trained here; None: nothing."""
+    """Raise `MachineError` if a model in ``texts``, as typed, cannot be trained here; None: no model."""
     for text in texts:
         if text is not None:
             parse(text).check()

@@ -1,4 +1,5 @@
-"""Letters to learn to read: a to z in the fonts that matplotlib brings, at several sizes and places, with noise; nothing is downloaded."""
+"""A data set of letters: a to z in matplotlib's fonts, at several sizes and positions, with noise; nothing is
+downloaded."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ DRAWN = 500  # pictures at a time: memory that is new costs time
 
 @cache
 def examples() -> tuple[Examples, Examples]:
-    """To learn by, and to be tested by: other draws of the same fonts. A row is a picture, of `SIDE` × `SIDE` pixels."""
+    """Return training and test examples: separate samples of the same fonts. A row is a picture of `SIDE` × `SIDE`
+    pixels."""
     draw = np.random.default_rng(2023)
     return _drawn(draw, TRAIN), _drawn(draw, TEST)
 

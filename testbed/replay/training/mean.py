@@ -26,7 +26,7 @@ def gathered(gradients: Sequence[Array], holes: Sequence[Holes], owed: list[Arra
 
 
 def arrived(parameters: int, holes: Holes) -> npt.NDArray[np.bool_]:
-    """Which elements came; one of which a single byte is missing did not."""
+    """Return a mask of the elements that arrived completely."""
     here = np.ones(parameters, bool)
     for at, size in holes:
         here[at // ELEMENT : -(-(at + size) // ELEMENT)] = False

@@ -1,8 +1,8 @@
-"""A parameter server's training inside a run: what its messages hold, and what becomes of what arrives.
+"""Training by a parameter server inside a run: the content of its messages, and the use of what arrives.
 
-Rank 0 serves. Every other rank computes the gradient of its own examples, sends it, and goes on with the parameters that come back.
-Values that do not arrive stay unchanged (`transports.Close`), so that replicas may diverge, as with MLT. The choice of examples follows from the
-run's seed, the rank and the round alone, and so do the first parameters: systems that are compared learn from the same.
+Rank 0 is the server. Every other rank computes the gradient of its own examples, sends it, and continues with the parameters that
+return. Missing values stay unchanged (`transports.Close`), so replicas may diverge, as with MLT. The choice of examples and the
+first parameters depend only on the run's seed, the rank, and the round: compared systems train on the same data.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def content(learning: Learning, rank: int, ranks: int, seed: str) -> Content:
 
 
 def keep_memory() -> None:
-    """Memory that is given back and asked for again is a page fault each, which cost most under virtual time."""
+    """Keep freed memory in the process, because page faults cost most under virtual time."""
     libc = ctypes.CDLL(None)
     for what, value in KEPT.items():
         libc.mallopt(what, value)
@@ -46,11 +46,11 @@ def drawn(seed: str) -> int:
 
 
 class _Server:
-    """Takes the mean of what has come in, makes a step, and hands its parameters out."""
+    """The server: computes the mean of received gradients, makes a step, and sends its parameters."""
 
     def __init__(self, learning: Learning, ranks: int, seed: int) -> None:
         self.task = learning.task
-        # What a worker adds to its next gradient, it adds itself: here what is missing is zero.
+        # With error feedback, workers add what was lost to their next gradient, so missing elements are zero here.
         self.fill: Fill = "zero" if learning.options.fill == "feedback" else learning.options.fill
         self.seed, self.disperses = seed, learning.options.hadamard
         self.flat = self.task.model.first(np.random.default_rng(seed))
@@ -72,7 +72,7 @@ class _Server:
         return as_bytes(self.told)
 
     def weighs(self, message: Message) -> Buffer:
-        """A worker that misses a number misses its update (MLT, section 3)."""
+        """Return the update, because a worker that misses an element misses its update (MLT, section 3)."""
         del message
         return as_bytes(self.update)
 
@@ -123,10 +123,10 @@ class _Trainer:
         return as_bytes(self.travels)
 
     def weighs(self, message: Message) -> None:
-        """By its magnitudes."""
+        """Return None: the magnitudes of the sent data give packets their importance."""
 
     def room(self, peer: int, message: Message) -> Buffer:
-        """Everything comes from the server."""
+        """Return the buffer of the parameters: every message is from the server."""
         del peer, message
         return as_bytes(self.flat)
 

@@ -1,4 +1,4 @@
-"""How far the parameters of workers that train together are from each other."""
+"""The divergence of replicas: distances between the parameters of workers that train together."""
 
 from __future__ import annotations
 

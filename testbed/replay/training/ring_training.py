@@ -1,14 +1,15 @@
-"""Training by replicas in a ring: what their messages hold, and what becomes of what arrives.
+"""Training by replicas in a ring: the content of their messages, and the use of what arrives.
 
-Every rank computes the gradient of its own examples. On the first half of the ring (reduce-scatter) a part of it is
-summed from rank to rank. A part that a hop loses is lost for all ranks before it. On the second half (all-gather) the sums go round. A rank
-that misses a sum makes no step there, nor do the ranks after it. So replicas diverge, as with MLT. Once in ``resync`` rounds, which the
-transport carries completely, the second half has parameters instead, each part from the rank with its sum. Then all ranks go
-on with the same; in the round after it, the momentum, likewise. Neither costs a byte more, since a part of either is as long as one of the
-gradients, and where nothing is lost neither changes anything. Hadamard-transformed gradients stay so all the way round, and there are only sums.
+Every rank computes the gradient of its own examples. In the first half of the ring (reduce-scatter), parts are summed from rank to
+rank. A part lost on a hop is lost for all ranks before it. In the second half (all-gather), the sums go round. A rank that misses
+a sum makes no step there, nor do the ranks after it, so replicas diverge, as with MLT. Once in ``sync_every`` rounds, which the
+transport delivers completely, the second half has parameters instead, each part from the rank with its sum. All ranks then
+continue with equal parameters. The next round sends the momentum in the same way. Neither needs more bytes, because their parts are
+as long as those of gradients, and without loss neither changes anything. Hadamard-transformed gradients stay transformed all the
+way round, and only sums are sent.
 
-No rank can compute the divergence of replicas alone. Each writes its parameters into shared memory, and the last rank
-of a round compares them.
+A rank cannot compute the divergence of replicas without the others. Each writes its parameters into shared memory, and the last
+rank of a round compares them.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Place:
 
 
 def place(message: Message, rank: int, ranks: int, size: int) -> Place:
-    """Of a message that ``rank`` sends, of a tensor of ``size`` bytes, which all share equally."""
+    """Return the elements in a message that ``rank`` sends, of a tensor of ``size`` bytes split evenly."""
     pieces = slices(size // ranks)
     step, piece = divmod(message.part, len(pieces))
     gathers = step >= ranks - 1
@@ -74,11 +75,11 @@ class Shared:
         return list(of_this) if last else None
 
 
-What = Literal["sums", "parameters", "momentum"]  # goes round on the second half
+What = Literal["sums", "parameters", "momentum"]  # content of the second half
 
 
 class Replica:
-    """One rank of the ring."""
+    """The replica of one rank of the ring."""
 
     def __init__(self, learning: Learning, rank: int, ranks: int, seed: str, *, shared: int, resync: int = 0) -> None:
         """``shared``: the file of `Shared`; ``resync``: as the transport has it."""
@@ -98,7 +99,7 @@ class Replica:
         self.lock = threading.Lock()
 
     def sends(self, message: Message) -> Buffer:
-        """A copy: what is sent goes on being summed up."""
+        """Return a copy of the data to send, because the original is summed up further."""
         self._compute(message.round)
         where = place(message, self.rank, self.ranks, self.size)
         numbers = slice(where.begin, where.end)
@@ -107,10 +108,10 @@ class Replica:
         return bytes(as_bytes((self.gathered if where.gathers else self.sums)[numbers]))
 
     def weighs(self, message: Message) -> None:
-        """By its magnitudes: of sums that go round, those of the step; parameters go whole."""
+        """Return None: the magnitudes of the sent data give packets their importance."""
 
     def room(self, peer: int, message: Message) -> Buffer:
-        """With what stays where nothing comes: no step, or the one that is made of what is known here."""
+        """Return a buffer filled with the values of missing ranges: no step, or the local values."""
         self._compute(message.round)
         where, what = place(message, peer, self.ranks, self.size), self._what(message.round)
         numbers = slice(where.begin, where.end)
@@ -124,7 +125,7 @@ class Replica:
         return as_bytes(made)
 
     def sent(self, peer: int, message: Message, holes: Holes) -> None:
-        """Nothing to do: the receiver records the missing ranges."""
+        """Do nothing: the receiver records the missing ranges."""
 
     def received(self, peer: int, message: Message, holes: Holes) -> None:
         del holes

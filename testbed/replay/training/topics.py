@@ -22,7 +22,7 @@ TEST_SHARE, TESTED = 0.1, 1000
 
 @cache
 def examples() -> tuple[Examples, Examples]:
-    """To learn by, and to be tested by: the end of the text."""
+    """Return training and test examples; the test uses the end of the text."""
     text = "\n".join(topics[name] for name in sorted(topics))
     numbers = {character: number for number, (character, _) in enumerate(Counter(text).most_common(CHARACTERS - 1))}
     whole = np.array([numbers.get(character, CHARACTERS - 1) for character in text], np.uint8)

@@ -1,7 +1,7 @@
-"""``python -m testbed.transports TRANSPORT send|receive``: messages between two machines, as fast as they go.
+"""Exchange messages between two machines with one transport: ``python -m testbed.transports TRANSPORT send|receive``.
 
-Each end names its own address and its peer; other peers get no answer. The receiver decides, by the options
-behind the transport's name, when it has enough of a message.
+Each end names its own address and that of its peer; datagrams from other addresses get no answer. The options of the
+receiver's transport decide when it has received enough of a message.
 """
 
 from __future__ import annotations
@@ -70,21 +70,31 @@ def _ended(arguments: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
-        prog="python -m testbed.transports", description=__doc__.partition("\n")[0] if __doc__ else None,
+        prog="python -m testbed.transports", description="Send messages between two machines with one transport, and measure the throughput.",
         epilog="exit codes: 0 done, 1 the peer is gone, 2 the request was wrong, 3 this machine cannot do it, 130 interrupted",
     )  # fmt: skip
-    parser.add_argument("transport", metavar="TRANSPORT", help=f"{', '.join(transports.names())}; ltp:fraction=0.9")
-    parser.add_argument("role", choices=("send", "receive"))
-    parser.add_argument("--bind", required=True, metavar="ADDRESS", help="this machine's, which the peer is to use")
-    parser.add_argument("--peer", required=True, metavar="ADDRESS", help="the other machine's; nobody else is answered")
-    parser.add_argument("--port", type=int, default=PORT, help=f"the same at both ends ({PORT})")
-    parser.add_argument("--bytes", default="100MB", help="of a message; who sends says it (100MB)")
-    parser.add_argument("--rounds", type=int, default=10, help="messages, one after the other; who sends says it (10)")
-    parser.add_argument("--cc", default="cubic", help="congestion control of TCP (cubic)")
-    parser.add_argument("--mtu", type=int, default=1500, help="of the path (1500)")
-    parser.add_argument("--key", metavar="FILE", help="secret of both ends, with which ltp signs each datagram")
-    parser.add_argument("--wait", default="60s", help="for how long the other end may keep one waiting at first (60s)")
-    parser.add_argument("--json", action="store_true", help="the result as JSON")
+    parser.add_argument(
+        "transport",
+        metavar="TRANSPORT",
+        help=f"transport: {', '.join(transports.names())}; with options: ltp:fraction=0.9",
+    )
+    parser.add_argument("role", choices=("send", "receive"), help="end of the exchange")
+    parser.add_argument(
+        "--bind", required=True, metavar="ADDRESS", help="IPv4 address of this end, as --peer of the other end"
+    )
+    parser.add_argument("--peer", required=True, metavar="ADDRESS", help="IPv4 address of the other end")
+    parser.add_argument("--port", type=int, default=PORT, help=f"port of both ends (default: {PORT})")
+    parser.add_argument("--bytes", default="100MB", help="bytes of a message, set by the sender (default: 100MB)")
+    parser.add_argument("--rounds", type=int, default=10, help="number of messages, set by the sender (default: 10)")
+    parser.add_argument("--cc", default="cubic", help="congestion control of TCP (default: cubic)")
+    parser.add_argument("--mtu", type=int, default=1500, help="MTU of the path, in bytes (default: 1500)")
+    parser.add_argument(
+        "--key",
+        metavar="FILE",
+        help="file with the secret of both ends, by which ltp signs each datagram (default: unsigned)",
+    )
+    parser.add_argument("--wait", default="60s", help="longest wait for the other end to start (default: 60s)")
+    parser.add_argument("--json", action="store_true", help="JSON instead of text")
     return parser
 
 

@@ -69,9 +69,11 @@ class Recording:
                 for round, bucket, part, peer, end, size, holes in lines
             }
         except OSError as error:
-            raise RequestError(f"{path}: no holes to repeat ({error.strerror}); record them first") from error
+            raise RequestError(
+                f"{path}: there are no missing ranges to repeat ({error.strerror}). Record them first"
+            ) from error
         except (ValueError, TypeError) as error:
-            raise RequestError(f"{path} is no recording of holes: {shown(error)}") from error
+            raise RequestError(f"{path} is no recording of missing ranges: {shown(error)}") from error
         return cls(path, messages)
 
     def holes(self, name: Name, size: int) -> tuple[Span, ...]:

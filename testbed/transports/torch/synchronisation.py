@@ -235,7 +235,9 @@ class Synchronisation:
         """
         _refuse(flat)
         if self._disperses and flat.dtype == torch.float64:
-            raise RequestError("a gradient of torch.float64 would be dispersed as float32: leave out disperse")
+            raise RequestError(
+                "a gradient of torch.float64 would be Hadamard-transformed as float32. Leave out disperse"
+            )
         begun = time.monotonic()
         whole = self._round < self.warmup_steps or self._reliable or self._recording is not None
         bucket = _Bucket(self._round, number, flat, torch.futures.Future(), whole=whole, begun=begun)

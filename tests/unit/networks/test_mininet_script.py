@@ -144,7 +144,7 @@ def test_what_cannot_be_honoured_is_refused_with_what_to_write(tmp_path: Path, l
         ("import os\nos.system('mn -c')\nMinimal = 1", "Remove it"),
         ("Mininet(topo=SingleSwitchTopo(2), ipBase='172.16.0.0/12').start()", "give each host its own address"),
         ("Mininet(topo=SingleSwitchTopo(2)).start()", "no link has a bw"),
-        ("net = Mininet()\nnet.addNAT()", "no way to the Internet"),
+        ("net = Mininet()\nnet.addNAT()", "no route to the Internet"),
         ("import sys\nsys.exit('run as root')", "cannot be executed: SystemExit: run as root"),
         ("class A(Topo): pass\nclass B(Topo): pass", "not one Topo class but A, B"),
         ("def (", "cannot be imported"),

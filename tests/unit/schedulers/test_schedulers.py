@@ -283,7 +283,7 @@ def test_traces_of_the_library_fit_as_published() -> None:
         ({"cc": ["cassini:step=7"]}, "do not divide a circle"),
         ({"cc": ["cassini:pace=7"]}, "'pace=7' in 'cassini:pace=7'"),
         ({"cc": ["cassini:over=renoo"]}, "cassini:over=renoo: there is no congestion control 'renoo'"),
-        ({"cc": ["cassini+reno"]}, "cannot take turns with it"),
+        ({"cc": ["cassini+reno"]}, "cannot alternate with others"),
         ({"cc": ["cassini", "cassini"]}, "names one twice"),
         ({"cc": ["priority:bands=9"]}, "9 is not between 2 and 8"),
         ({"cc": ["cassini:over=dctcp"], "ecn": "off"}, "no bottleneck marks"),

@@ -78,7 +78,7 @@ def test_a_transport_is_a_system_and_a_treatment() -> None:
     assert (found.name, found.transport, found.role, found.congestion) == ("ltp", "ltp:fraction=0.9", "treatment", ())
     assert systems.parse("ltp:c=5ms,role=reference").role == "reference"
     assert systems.parse("reno").transport == "tcp"
-    with pytest.raises(RequestError, match="cannot take turns"):
+    with pytest.raises(RequestError, match="cannot alternate"):
         systems.parse("ltp+reno")
     with pytest.raises(OptionError, match=r"fraction .*default 0.8"):
         systems.parse("ltp:fractoin=0.9")
@@ -102,7 +102,7 @@ def test_tcp_has_options_behind_its_congestion_control() -> None:
         systems.parse("reno:close=80")
     with pytest.raises(RequestError, match="clsoe"):
         systems.parse("reno:clsoe=0.8")
-    with pytest.raises(RequestError, match="jobs that take turns"):
+    with pytest.raises(RequestError, match="jobs that alternate"):
         systems.parse("reno:close=0.8+cubic")
     plan = made(system=("bbr:share=0.8",))[0]
     assert (plan.jobs[0].transport, plan.jobs[0].cc.spec, plan.jobs[0].by_tcp) == ("tcp:share=0.8", "bbr", True)

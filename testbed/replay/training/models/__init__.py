@@ -1,1 +1,1 @@
-"""Models that learn, one file each (`testbed.replay.training`)."""
+"""Trainable models, one file each (`testbed.replay.training`)."""

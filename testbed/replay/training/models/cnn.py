@@ -1,4 +1,4 @@
-"""Two layers of convolutions, each with rectifiers and pooling, and one that is fully connected; it reads letters."""
+"""A classifier of letters: two convolutions, each with ReLU and pooling, and a fully connected layer."""
 
 from __future__ import annotations
 
@@ -78,7 +78,8 @@ def _rows(image: Array) -> Array:
 
 
 def _patches(image: Array) -> Array:
-    """The neighbourhood of each place, all channels: (pictures, side, side, KERNEL² × channels); beyond the edge is 0."""
+    """Return the neighbourhood of each pixel, all channels: (pictures, side, side, KERNEL² × channels); 0 outside the
+    picture."""
     count, side, _, channels = image.shape
     edge = KERNEL // 2
     padded = np.pad(image, ((0, 0), (edge, edge), (edge, edge), (0, 0)))

@@ -1,4 +1,4 @@
-"""One hidden layer of rectifiers, which reads letters."""
+"""A classifier of letters with one hidden layer of ReLU."""
 
 from __future__ import annotations
 

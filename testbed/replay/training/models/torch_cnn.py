@@ -19,7 +19,7 @@ LIBRARY = "torch"
 
 @dataclass(frozen=True)
 class ByTorch:
-    """As many numbers as `cnn.MODEL` has, in PyTorch's order of them."""
+    """The model of `cnn.MODEL` in PyTorch: as many parameters, in PyTorch's order."""
 
     like: cnn.Convolutional
 
