@@ -18,6 +18,7 @@ TEXT = (
     "in isolation; right: both, last ten iterations. A job in isolation and MLTCP in steady state should agree; the base depends on chance (`scale`)."
 )
 SEVERAL_BACKENDS = True
+plot = agreement.plot
 
 
 def draw(study: Study, out: Path) -> list[Path]:

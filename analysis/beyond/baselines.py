@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from testbed.core import system_text
 from testbed.core.runs import measured
 from testbed.core.runs.load import LoadError, Run
-from testbed.core.runs.plan import System
 from testbed.models.statistics import geometric_mean, log_interval
-from testbed.report import drawing, style
+from testbed.report import drawing, redrawing, style
 from testbed.report import observations as observed
+from testbed.report.figures import Tables
 from testbed.report.study import Study
+from testbed.schedulers import flow
 
 ID = "baselines"
 POSITION = 180
@@ -35,7 +37,17 @@ METRICS = (
 
 def draw(study: Study, out: Path) -> list[Path]:
     """Write ``baselines.{png,pdf,csv}``; the data: a row per run."""
-    table, systems = _table(study), _systems(study)
+    table = _table(study)
+    note = (
+        f"{drawing.setting(study.runs[0])}; {drawing.count(table['jobs'].iloc[0], 'job')}, duty {observed.duty(study.runs[0], 0):.0%} each; "
+        f"{drawing.count(table['seed'].nunique(), 'seed')} (dots), means, 95 % intervals."
+    )
+    return redrawing.publish(plot, {ID: table}, note, out)
+
+
+def plot(tables: Tables) -> Any:
+    """A row of panels for each kind of jobs and noise."""
+    table = tables[ID]
     kinds = sorted(
         set(zip(table["unlike"], table["noise"], strict=True)), key=lambda kind: (kind[0], float(kind[1].rstrip("%")))
     )
@@ -44,18 +56,13 @@ def draw(study: Study, out: Path) -> list[Path]:
     )
     for row, (unlike, noise) in enumerate(kinds):
         for axis, (column, title) in zip(axes[row], METRICS, strict=True):
-            _panel(axis, table[(table["noise"] == noise) & (table["unlike"] == unlike)], column, systems)
+            _panel(axis, table[(table["noise"] == noise) & (table["unlike"] == unlike)], column)
             if row == 0:
                 axis.set_title(title)
         low, high = axes[row, 0].get_ylim()
         axes[row, 0].set_ylim(low, high + 0.07 * (high - low))  # room for the numbers
         axes[row, 0].set_ylabel(f"{_kind(unlike)}, noise {noise}\niteration time ÷ ideal")
-    drawing.caption(
-        figure,
-        f"{drawing.setting(study.runs[0])}; {drawing.count(table['jobs'].iloc[0], 'job')}, duty {observed.duty(study.runs[0], 0):.0%} each; "
-        f"{drawing.count(table['seed'].nunique(), 'seed')} (dots), means, 95 % intervals.",
-    )
-    return drawing.save(figure, table, out, ID)
+    return figure
 
 
 def _table(study: Study) -> pd.DataFrame:
@@ -67,7 +74,7 @@ def _table(study: Study) -> pd.DataFrame:
         for run in experiment.runs:
             lone = measured.isolated_s(experiment, run)
             alone.append(float(lone.mean()) / measured.ideal_s(run) if lone is not None else np.nan)
-    central = table["cc"].map({label: system.central for label, system in _systems(study).items()})
+    central = table["cc"].map({run.plan.system.label: run.plan.system.central for run in study.runs})
     table = table.assign(alone=alone, unlike=[_unlike(run) for run in study.runs], central=central)
     parts = [_over_schedule(rows) for _, rows in table.groupby(["unlike", "noise"])]
     return table.assign(of_schedule=pd.concat(parts))
@@ -82,9 +89,9 @@ def _over_schedule(rows: pd.DataFrame) -> pd.Series[float]:
     return rows["settled"] / rows["seed"].map(best)
 
 
-def _systems(study: Study) -> dict[str, System]:
-    """By label."""
-    return {run.plan.system.label: run.plan.system for run in study.runs}
+def _knows(system: str, role: str) -> str:
+    """The input that a flow scheduler needs beforehand; ``nothing`` of any other system."""
+    return getattr(flow.find(system_text.name_of(system)), "KNOWS", "") if role == "reference" else "nothing"
 
 
 def _unlike(run: Run) -> bool:
@@ -96,7 +103,7 @@ def _kind(unlike: bool) -> str:
     return "different jobs" if unlike else "equal jobs"
 
 
-def _panel(axis: Any, rows: pd.DataFrame, column: str, systems: dict[str, System]) -> None:
+def _panel(axis: Any, rows: pd.DataFrame, column: str) -> None:
     roles = observed.roles(rows)
     ccs = sorted(roles, key=lambda cc: ORDER.index(roles[cc]))
     for x, cc in enumerate(ccs):
@@ -115,7 +122,7 @@ def _panel(axis: Any, rows: pd.DataFrame, column: str, systems: dict[str, System
             color=colour,
         )
     axis.axhline(float(rows["alone"].mean()), color=style.REFERENCE, linewidth=0.8, linestyle="--")
-    knowing = [systems[cc].knows or "nothing" for cc in ccs]
+    knowing = [_knows(cc, roles[cc]) for cc in ccs]
     labels = [f"{cc}\n{textwrap.fill(f'({knows})', 12)}" for cc, knows in zip(ccs, knowing, strict=True)]
     axis.set_xticks(range(len(ccs)), labels, fontsize=7.5)
     axis.set_xlim(-0.6, len(ccs) - 0.4)

@@ -83,7 +83,13 @@ def _plane(axis: Any, rows: pd.DataFrame, colours: dict[str, str]) -> None:
     """Time of a round by rounds, and lines of the same product."""
     for name, mine in rows.groupby("training", sort=False):
         there = mine.dropna(subset="rounds")
-        axis.plot(1e3 * there["round_s"], there["rounds"], **_dots(mine, colours), markersize=6, label=str(name))
+        axis.plot(
+            1e3 * there["round_s"],
+            there["rounds"],
+            **_dots(mine, colours),
+            markersize=6,
+            label=trainings.shown(str(name)),
+        )
     x = np.linspace(0.5 * 1e3 * rows["round_s"].min(), 1.2 * 1e3 * rows["round_s"].max(), 100)
     low, high = 0.8 * rows["rounds"].min(), 1.15 * rows["rounds"].max()
     if isfinite(low):
@@ -111,7 +117,8 @@ def _times(axis: Any, rows: pd.DataFrame, colours: dict[str, str], timeouts: lis
         base = here[here["training"] == best]["time_s"].mean()
         for name, mine in here.groupby("training", sort=False):
             y = len(labels)
-            labels.append(str(name) if len(timeouts) == 1 else f"{name}, {rto:g} ms")
+            shown = trainings.shown(str(name))
+            labels.append(shown if len(timeouts) == 1 else f"{shown}, {rto:g} ms")
             axis.plot(mine["time_s"] / base, [y] * len(mine), **_dots(mine, colours), markersize=5)
             if mine["time_s"].isna().any():
                 axis.plot(1, y, "x", color="black", transform=axis.get_yaxis_transform(), clip_on=False)

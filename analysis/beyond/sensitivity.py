@@ -10,8 +10,9 @@ import pandas as pd
 
 from testbed.congestion.curves import ONE
 from testbed.core.runs.load import LoadError
-from testbed.report import drawing, style
+from testbed.report import drawing, redrawing, style
 from testbed.report import observations as observed
+from testbed.report.figures import Tables
 from testbed.report.study import Study
 
 ID = "sensitivity"
@@ -28,6 +29,16 @@ DEFAULT = (1.75, 0.25)
 def draw(study: Study, out: Path) -> list[Path]:
     """Write ``sensitivity.{png,pdf,csv}``; the data: a row per run."""
     table = _table(study)
+    note = (
+        f"{drawing.setting(study.runs[0])}; {drawing.count(table['jobs'].iloc[0], 'job')}, together {table['load'].iloc[0]:.0%} of the link; "
+        f"{drawing.count(table['seed'].nunique(), 'seed')}."
+    )
+    return redrawing.publish(plot, {ID: table}, note, out)
+
+
+def plot(tables: Tables) -> Any:
+    """A map of iteration times and one of the iterations until interleaved."""
+    table = tables[ID]
     variants = table.dropna(subset="slope")
     figure, axes = style.new_figure(1, 2, figsize=(11, 4.2))
     base = table[table["role"] != "treatment"]
@@ -46,14 +57,9 @@ def draw(study: Study, out: Path) -> list[Path]:
     words = variants.pivot_table(
         index="intercept", columns="slope", values="interleaved_at", aggfunc=_when
     ).reindex_like(at)
-    last = float(study.runs[0].jobs[0].iterations)
+    last = max(1.0, float(at.replace(np.inf, np.nan).max().max())) + 1  # where those stand that never interleave
     _heat(axes[0, 1], at.replace(np.inf, last), words, "Interleaved from iteration", 0.0, last)
-    drawing.caption(
-        figure,
-        f"{drawing.setting(study.runs[0])}; {drawing.count(table['jobs'].iloc[0], 'job')}, together {table['load'].iloc[0]:.0%} of the link; "
-        f"{drawing.count(table['seed'].nunique(), 'seed')}.",
-    )
-    return drawing.save(figure, table, out, ID)
+    return figure
 
 
 def _table(study: Study) -> pd.DataFrame:

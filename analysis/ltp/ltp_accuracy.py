@@ -105,7 +105,7 @@ def _differences(axis: Any, rows: pd.DataFrame, kinds: list[str], colours: dict[
     for limit in (-100 * WITHIN, 100 * WITHIN):
         axis.axvline(limit, color=style.REFERENCE, linewidth=0.9, linestyle="--")
     axis.axvline(0, color=style.REFERENCE, linewidth=0.6)
-    axis.set_yticks(range(len(kinds)), kinds, fontsize=8)
+    axis.set_yticks(range(len(kinds)), map(trainings.shown, kinds), fontsize=8)
     for label, kind in zip(axis.get_yticklabels(), kinds, strict=True):
         label.set_color(colours[kind])
     axis.yaxis.tick_right()

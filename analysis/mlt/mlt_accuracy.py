@@ -96,7 +96,9 @@ def plot(tables: Tables) -> Any:
                 fontsize=8,
             )
     missing = rows.groupby("named")["missing"].mean()
-    rounds.set_yticks(range(len(names)), [f"{name} ({missing[name]:.0%})" for name in names], fontsize=8)
+    rounds.set_yticks(
+        range(len(names)), [f"{trainings.shown(name)} ({missing[name]:.0%})" for name in names], fontsize=8
+    )
     times.tick_params(labelleft=False)
     rounds.set_ylim(len(names) - 0.5, -0.5)
     rounds.axvline(1, color="black", linewidth=0.8)
@@ -137,12 +139,12 @@ def _diverged(axis: Any, rings: pd.DataFrame) -> None:
             marker,
             color=style.JOBS[0],
             markersize=7,
-            label=str(one["training"]).removeprefix("ring, "),
+            label=str(one["training"]).removeprefix("ring, ").replace("whole", "complete"),
         )
     axis.set(
         xlabel="mean replica divergence (%)",
         ylabel="last accuracy (%)",
-        title=f"A ring that loses {RING_LOSS:.0%} a hop, 1 seed",
+        title=f"Ring with {RING_LOSS:.0%} loss per hop, 1 seed",
     )
     axis.legend(fontsize=8)
 

@@ -28,6 +28,7 @@ SHARES = (0.01, 0.03, 0.1, 0.3)
 WITHIN = 0.05
 NEVER = 10.0  # × the rounds: what never comes there
 ALL = ("random", "what matters least")
+NAMES = {"what matters least": "less important half"}  # as the legend has them
 PANELS = {
     "of all packets": ALL,
     "of a third by magnitude": ("smallest third", "middle third", "largest third"),
@@ -85,7 +86,12 @@ def plot(tables: Tables) -> Any:
         for colour, part in zip(style.JOBS, parts, strict=False):
             mine = rows[rows["part"] == part]
             means = mine.groupby("missing")["ratio"].mean()
-            axis.plot(100 * means.index, means, color=colour, label=f"{part}: {_format_bound(_bound(rows, part))}")
+            axis.plot(
+                100 * means.index,
+                means,
+                color=colour,
+                label=f"{NAMES.get(part, part)}: {_format_bound(_bound(rows, part))}",
+            )
             axis.plot(100 * mine["missing"], mine["ratio"], "o", color=colour, markersize=3)
         axis.axhline(1 + WITHIN, color=style.REFERENCE, linewidth=0.9, linestyle="--")
         axis.set_xscale("log")

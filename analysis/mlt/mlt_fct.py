@@ -37,6 +37,10 @@ COLOURS = {
     "MLT": (style.JOBS[0], "o"), "MLT, solved": (style.JOBS[4], "D"), "priority": (style.JOBS[1], "s"), "pFabric": (style.JOBS[1], "s"), "PIAS": (style.JOBS[2], "^"),
     "TCP, a share sent": (style.JOBS[3], "v"), "CUBIC": (style.JOBS[7], "P"), "NDP": (style.JOBS[5], "X"),
 }  # fmt: skip
+LABELS = {
+    "MLT, solved": "MLT, solved thresholds",
+    "TCP, a share sent": "TCP, partial send",
+}  # in place of the table's names
 AT = (36, 72, 108, 144)
 TITLES = {"mean_s": "mean", "tail_s": "99th percentile"}
 
@@ -64,7 +68,7 @@ def plot(tables: Tables) -> Any:
             mine["ratio"] = mine[column] / base.reindex(pd.MultiIndex.from_frame(mine[["workers", "seed"]])).to_numpy()
             mine["x"] = mine["workers"] + 0.1 * (place - (len(kinds) - 1) / 2)
             colour, marker = COLOURS[what]
-            drawing.trend(measured, mine, "x", "ratio", colour, marker=marker, label=what)
+            drawing.trend(measured, mine, "x", "ratio", colour, marker=marker, label=LABELS.get(what, what))
         (_, first), *others = PUBLISHED[column].items()
         for name, values in others:
             shares = [value / of for value, of in zip(values, first, strict=True)]

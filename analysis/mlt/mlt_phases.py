@@ -66,9 +66,9 @@ def plot(tables: Tables) -> Any:
     lengths.set_ylim(len(shares) - 0.5, -0.5)
     lengths.grid(visible=False, axis="y")
     lost.set(
-        xlabel="round", ylabel="missing of gradients (%)", title=f"Missing, bursts lose {shown:.0%}", ylim=(0, None)
+        xlabel="round", ylabel="missing of gradients (%)", title=f"Missing with {shown:.0%} burst loss", ylim=(0, None)
     )
-    seconds.set(xlabel="time (s)", ylabel="accuracy (%)", title=f"By time, bursts lose {shown:.0%}")
+    seconds.set(xlabel="time (s)", ylabel="accuracy (%)", title=f"Accuracy with {shown:.0%} burst loss")
     lengths.set(xlabel="time of a round (ms)", ylabel="lost in bursts", title="Rounds")
     figure.legend(*lost.get_legend_handles_labels(), loc="outside upper center", ncols=2, fontsize=9)
     return figure

@@ -11,7 +11,8 @@ from matplotlib.ticker import NullLocator
 
 from testbed.core.runs.load import LoadError, Run
 from testbed.models.statistics import geometric_mean
-from testbed.report import drawing, phases, style
+from testbed.report import drawing, phases, redrawing, style
+from testbed.report.figures import Tables
 from testbed.report.study import Study
 
 ID = "mlt-rto"
@@ -29,6 +30,14 @@ PUBLISHED = {"TCP, 200 ms": 231 / 358, "TCP, 10 ms": 140 / 286, "TCP, 1 ms": 100
 def draw(study: Study, out: Path) -> list[Path]:
     """Write ``mlt-rto.{png,pdf,csv}``; the data: a row per run."""
     rows = _table(study)
+    one = study.runs[0]
+    note = f"{drawing.count(len(one.jobs), 'job')} of {drawing.count(len(one.jobs[0].hosts), 'worker')}, {drawing.setting(one)}; {drawing.count(rows['seed'].nunique(), 'seed')}."
+    return redrawing.publish(plot, {ID: rows.assign(left=_left(rows))}, note, out)
+
+
+def plot(tables: Tables) -> Any:
+    """Tails over bytes, and those of the smallest messages next to the published ones."""
+    rows = tables[ID]
     figure, axes = style.new_figure(1, 2, figsize=(12, 4.8), width_ratios=[1.4, 1])
     lines, bars = axes[0]
     kinds = list(dict.fromkeys(rows["kind"]))
@@ -46,9 +55,9 @@ def draw(study: Study, out: Path) -> list[Path]:
     lines.set(
         xscale="log",
         yscale="log",
-        xlabel="kB of an iteration",
+        xlabel="kB per iteration",
         ylabel="99th percentile of an exchange (ms)",
-        title="Tail",
+        title="Tail by message size",
     )
     lines.xaxis.set_minor_locator(NullLocator())
     lines.set_xticks(sizes, [f"{size / 1000:g}" for size in sizes])
@@ -70,14 +79,9 @@ def draw(study: Study, out: Path) -> list[Path]:
     bars.set_ylim(len(names) - 0.5, -0.5)
     bars.grid(visible=False, axis="y")
     bars.axvline(least / most, color=style.REFERENCE, linestyle="--", linewidth=0.9)
-    bars.set(xlabel=f"tail ÷ that uncompressed (dashed: {most / least:.3g} times less)", title="What is left of it")
+    bars.set(xlabel=f"tail ÷ uncompressed tail (dashed: 1/{most / least:.3g})", title="Tail with the smallest messages")
     figure.legend(*lines.get_legend_handles_labels(), loc="outside upper center", ncols=len(kinds), fontsize=9)
-    one = study.runs[0]
-    drawing.caption(
-        figure,
-        f"{drawing.count(len(one.jobs), 'job')} of {drawing.count(len(one.jobs[0].hosts), 'worker')}, {drawing.setting(one)}; {drawing.count(rows['seed'].nunique(), 'seed')}.",
-    )
-    return drawing.save(figure, rows.assign(left=_left(rows)), out, ID)
+    return figure
 
 
 def _left(rows: pd.DataFrame) -> pd.Series[float]:

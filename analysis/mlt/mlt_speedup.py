@@ -10,7 +10,8 @@ import pandas as pd
 from testbed.core import builtin_transport, system_text
 from testbed.core.runs.load import LoadError, Run
 from testbed.models.statistics import geometric_mean
-from testbed.report import drawing, phases, style
+from testbed.report import drawing, phases, redrawing, style
+from testbed.report.figures import Tables
 from testbed.report.study import Study
 
 ID = "mlt-speedup"
@@ -61,6 +62,17 @@ class Cell(NamedTuple):
 def draw(study: Study, out: Path) -> list[Path]:
     """Write ``mlt-speedup.{png,pdf,csv}``: a column a model; the data: a row per run."""
     rows = _table(study)
+    dlcp = [system_text.name_of(name).upper() == OLDER for name in rows["system"]]
+    note = (
+        f"{drawing.setting(study.runs[0])}; {drawing.count(rows['seed'].nunique(), 'seed')} at most (dots), {_lengths(study)} iterations, of which the last "
+        "counts. Layer sizes from public models; t5 stands for the paper's Transformer. Fully sharded: parameters must arrive."
+    )
+    return redrawing.publish(plot, {ID: rows.assign(dlcp=dlcp, named=_named(rows))}, note, out)
+
+
+def plot(tables: Tables) -> Any:
+    """Speed-ups by model, collective and workers, and below the share of gradients that arrived."""
+    rows = tables[ID]
     gains, plain, shares = _gains(rows), _over_plain(rows), _over_share(rows)
     delivered = rows.groupby(list(Cell._fields))["delivered"].mean()
     older = {cell: values for cell, values in gains.items() if _older(cell)}
@@ -108,9 +120,9 @@ def draw(study: Study, out: Path) -> list[Path]:
     for marker, label in (
         ("D", "as published, over BytePS: PyTorch"),
         ("s", "as published, over BytePS: TensorFlow"),
-        ("+", "over TCP that sends tensors whole"),
+        ("+", "over TCP that sends complete tensors"),
         ("_", "over TCP that sends 90 % of the gradients"),
-        ("o", "parameters arrive whole, too"),
+        ("o", "parameters must arrive, too"),
         ("x", OLDER),
     ):
         hollow = {"markerfacecolor": "white"} if marker == "o" else {}
@@ -118,14 +130,7 @@ def draw(study: Study, out: Path) -> list[Path]:
             [], [], marker, color=style.REFERENCE, alpha=0.6 if marker in "Ds" else 1, **hollow
         )[0]
     figure.legend(handles.values(), handles, loc="outside upper center", ncols=3, fontsize=9)
-    one = study.runs[0]
-    drawing.caption(
-        figure,
-        f"{drawing.setting(one)}; {drawing.count(rows['seed'].nunique(), 'seed')} at most (dots), "
-        f"{_lengths(study)} iterations, of which the last counts: in the second the exchange of the first ends, which finds its rates; layers from public shapes, t5 for the paper's Transformer; fully sharded: its parameters have to arrive.",
-    )
-    dlcp = [system_text.name_of(name).upper() == OLDER for name in rows["system"]]
-    return drawing.save(figure, rows.assign(dlcp=dlcp, named=_named(rows)), out, ID)
+    return figure
 
 
 def _older(cell: Cell) -> bool:

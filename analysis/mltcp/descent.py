@@ -9,12 +9,15 @@ import numpy as np
 import pandas as pd
 from matplotlib.ticker import MaxNLocator
 
+from testbed.core import system_text
 from testbed.core.runs import measured, metrics
 from testbed.core.runs.load import Experiment, Run
 from testbed.models import curves as theory
 from testbed.models import fluid
 from testbed.models.fluid import MLTCP_ACTIVE_FROM
-from testbed.report import drawing, fluid_comparison, style
+from testbed.report import drawing, fluid_comparison, redrawing, style
+from testbed.report import observations as observed
+from testbed.report.figures import Tables
 from testbed.report.study import Study
 
 ID = "descent"
@@ -34,38 +37,39 @@ def draw(study: Study, out: Path) -> list[Path]:
     if not study.experiments:
         return []
     experiment = study.experiments[0]
-    colours = {
-        cc: (style.REFERENCE if experiment.roles[cc] != "treatment" else style.JOBS[i % len(style.JOBS)])
-        for i, cc in enumerate(experiment.systems, -1)
-    }
-    figure, axes = style.new_figure(1, 3, figsize=(14.5, 4.4))
     table = _table(experiment)
-    for cc in experiment.systems:
-        run = experiment.runs_of(cc)[0]
+    run = experiment.runs[0]
+    note = f"{drawing.setting(run)}; {drawing.count(table['seed'].nunique(), 'seed')}; A = {_comm_s(run):.3f} s"
+    return redrawing.publish(plot, {ID: table}, note, out)
+
+
+def plot(tables: Tables) -> Any:
+    """D over iterations, its change in one iteration, and the loss, with theory."""
+    table = tables[ID]
+    roles = observed.roles(table)
+    figure, axes = style.new_figure(1, 3, figsize=(14.5, 4.4))
+    for i, cc in enumerate(roles, -1):
+        treated = roles[cc] == "treatment"
+        colour, curve = style.JOBS[i % len(style.JOBS)] if treated else style.REFERENCE, fluid_comparison.curve_of(cc)
         lines = table[table["cc"] == cc].pivot(index="iteration", columns="seed", values="d")
-        drawing.bundle(axes[0, 0], lines, colours[cc], _name(run))
+        drawing.bundle(axes[0, 0], lines, colour, _name(cc, curve))
         rows = _steps(table, cc)
-        axes[0, 1].plot(rows["d"], rows["shift"], "o", markersize=3, markeredgewidth=0, alpha=0.45, color=colours[cc])
-        if experiment.roles[cc] == "treatment":
-            _theory(axes[0, 1], axes[0, 2], run, lines, colours[cc])
+        axes[0, 1].plot(rows["d"], rows["shift"], "o", markersize=3, markeredgewidth=0, alpha=0.45, color=colour)
+        if treated:
+            _theory(axes[0, 1], axes[0, 2], curve, lines, colour)
     _finish(axes[0])
-    drawing.caption(
-        figure,
-        f"{drawing.setting(experiment.runs[0])}; {drawing.count(table['seed'].nunique(), 'seed')}; A = {_comm_s(experiment.runs[0]):.3f} s",
-    )
-    return drawing.save(figure, table, out, ID)
+    return figure
 
 
-def _twin_shift(d: np.ndarray, curve: theory.Curve) -> np.ndarray:
+def _fluid_shift(d: np.ndarray, curve: theory.Curve) -> np.ndarray:
     starts = np.column_stack([np.zeros_like(d), d])
     apart = fluid.simulate([2.0, 2.0], [1.0, 1.0], starts, curve, exponent=0.5, iterations=2, mltcp_active_from=0)
     begins = apart.comm_start_s[:, :, 1] - apart.comm_start_s[:, :, 0]
     return np.asarray(begins[:, 1] - begins[:, 0])
 
 
-def _name(run: Run) -> str:
-    curve = fluid_comparison.curve(run)
-    return f"{run.jobs[0].cc.name}" + (f"\nS = {curve.slope:.3g}, I = {curve.intercept:.3g}" if curve.slope else "")
+def _name(cc: str, curve: theory.Curve) -> str:
+    return system_text.name_of(cc) + (f"\nS = {curve.slope:.3g}, I = {curve.intercept:.3g}" if curve.slope else "")
 
 
 def _comm_s(run: Run) -> float:
@@ -94,12 +98,12 @@ def _steps(table: pd.DataFrame, cc: str) -> pd.DataFrame:
     return rows.dropna(subset="shift")
 
 
-def _theory(middle: Any, right: Any, run: Run, lines: pd.DataFrame, colour: str) -> None:
-    curve, d = fluid_comparison.curve(run), np.linspace(0, 1, 201)
+def _theory(middle: Any, right: Any, curve: theory.Curve, lines: pd.DataFrame, colour: str) -> None:
+    d = np.linspace(0, 1, 201)
     for (exponent, _), line in zip(EXPONENTS.items(), ("-", "--"), strict=True):
         middle.plot(d, theory.shift(d, 1.0, curve, exponent), line, color=colour, linewidth=1.3)
         right.plot(d, theory.loss(d, 1.0, curve, exponent), line, color=colour, linewidth=1.3)
-    middle.plot(d, _twin_shift(d, curve), ":", color=colour, linewidth=1.6)
+    middle.plot(d, _fluid_shift(d, curve), ":", color=colour, linewidth=1.6)
     path = lines.mean(axis="columns").iloc[MLTCP_ACTIVE_FROM:]
     right.plot(path, theory.loss(path, 1.0, curve, 0.5), "o", color=colour, markersize=5, markeredgewidth=0, alpha=0.7)
 
@@ -110,7 +114,9 @@ def _finish(axes: Any) -> None:
     left.axvline(MLTCP_ACTIVE_FROM, color=style.REFERENCE, linewidth=0.8, linestyle=":")
     left.annotate("MLTCP active", (MLTCP_ACTIVE_FROM, 1), xycoords=("data", "axes fraction"), xytext=(3, -10), textcoords="offset points",
                   fontsize=8, color=style.REFERENCE)  # fmt: skip
-    left.set(xlabel="iteration", ylabel="difference of starts, D ÷ A", ylim=(0, 1.12), title="Where the jobs are")
+    left.set(
+        xlabel="iteration", ylabel="difference of starts, D ÷ A", ylim=(0, 1.12), title="Distance of the jobs' starts"
+    )
     left.xaxis.set_major_locator(MaxNLocator(integer=True))
     left.legend(loc="center right", bbox_to_anchor=(1.0, 0.58), fontsize=8, labelspacing=0.7)
     middle.axhline(0, color=style.REFERENCE, linewidth=0.8)
@@ -119,15 +125,15 @@ def _finish(axes: Any) -> None:
         ylabel="shift in one iteration ÷ A",
         xlim=(-0.02, 1.08),
         ylim=(-0.15, 0.66),
-        title="How far they move",
+        title="Shift in one iteration",
     )
     for exponent, line in zip(EXPONENTS.values(), ("-", "--"), strict=True):
         middle.plot([], [], line, color=style.REFERENCE, label=f"shift equation, shares {exponent}")
     middle.plot([], [], ":", color=style.REFERENCE, linewidth=1.6, label="fluid model, shares ∝ √F")
     middle.plot([], [], "o", color=style.REFERENCE, markersize=4, label="measured, one iteration of one seed")
     middle.legend(loc="upper right", fontsize=8)
-    right.set(xlabel="D ÷ A", ylabel="loss ÷ A²", xlim=(-0.02, 1.08), title="What they descend")
+    right.set(xlabel="D ÷ A", ylabel="loss ÷ A²", xlim=(-0.02, 1.08), title="Loss function")
     for exponent, line in zip(EXPONENTS.values(), ("-", "--"), strict=True):
         right.plot([], [], line, color=style.REFERENCE, label=f"loss, shares {exponent}")
-    right.plot([], [], "o", color=style.REFERENCE, markersize=5, label="measured mean D, an iteration each")
+    right.plot([], [], "o", color=style.REFERENCE, markersize=5, label="measured mean D, one dot per iteration")
     right.legend(loc="upper right", fontsize=8)

@@ -11,8 +11,9 @@ import pandas as pd
 from testbed.core.runs import measured
 from testbed.core.runs.load import Experiment, Run
 from testbed.models.curves import noise_bound_s
-from testbed.report import drawing, style
+from testbed.report import drawing, redrawing, style
 from testbed.report import observations as observed
+from testbed.report.figures import Tables
 from testbed.report.study import Study
 
 ID = "stragglers"
@@ -27,18 +28,25 @@ TEXT = (
 
 def draw(study: Study, out: Path) -> list[Path]:
     """Write ``stragglers.{png,pdf,csv}``; the data: a row per run."""
-    table, pair = _table(study)
+    table = _table(study)
+    run = study.runs[0]
+    note = (
+        f"{drawing.setting(run)}; {drawing.count(len(run.jobs), 'job')}, together {table['load'].iloc[0]:.0%} of the link; "
+        f"{drawing.count(table['seed'].nunique(), 'seed')} (dots), means, 95 % intervals; last half of {drawing.count(run.jobs[0].iterations, 'iteration')}. "
+        "Noise is normal, relative to the compute time; stragglers:5% slows one worker by a Pareto factor in 5 % of iterations."
+    )
+    return redrawing.publish(plot, {ID: table}, note, out)
+
+
+def plot(tables: Tables) -> Any:
+    """Errors of the offset over noise, and iteration times."""
+    table = tables[ID]
+    pair = observed.pair(observed.roles(table))
+    assert pair is not None
     figure, axes = style.new_figure(1, 2, figsize=(10.8, 4.4))
     _errors(axes[0, 0], table[table["sigma_ms"] > 0], pair)
     _costs(axes[0, 1], table, pair)
-    drawing.caption(
-        figure,
-        f"{drawing.setting(study.runs[0])}; {drawing.count(len(study.runs[0].jobs), 'job')}, together {table['load'].iloc[0]:.0%} of the link. "
-        f"{drawing.count(table['seed'].nunique(), 'seed')} (dots), means, 95 % intervals; the last half of "
-        f"{drawing.count(study.runs[0].jobs[0].iterations, 'iteration')}.",
-        "Noise: normal, as a share of the compute time; stragglers:5% is one worker slower by a Pareto factor in 5 % of iterations.",
-    )
-    return drawing.save(figure, table, out, ID)
+    return figure
 
 
 def offsets_s(run: Run) -> np.ndarray:
@@ -57,8 +65,8 @@ def spread_s(offsets: np.ndarray, period_s: float) -> float:
     return float(np.std(away))
 
 
-def _table(study: Study) -> tuple[pd.DataFrame, tuple[str, str]]:
-    table, pair = observed.compared(study)
+def _table(study: Study) -> pd.DataFrame:
+    table, _ = observed.compared(study)
     more = []
     for experiment in study.experiments:
         for run in experiment.runs:
@@ -71,8 +79,7 @@ def _table(study: Study) -> tuple[pd.DataFrame, tuple[str, str]]:
                 "sigma_ms": 1e3 * sigma, "error_ms": 1e3 * spread_s(offsets, period), "bound_ms": 1e3 * noise_bound_s(sigma, 1.0, _i_over_s(experiment)),
                 "alone": float(np.mean(relative)) if relative else np.nan,
             })  # fmt: skip
-    table = pd.concat([table, pd.DataFrame(more)], axis="columns")
-    return table, pair
+    return pd.concat([table, pd.DataFrame(more)], axis="columns")
 
 
 def _sigma_s(run: Run) -> float:
@@ -114,7 +121,7 @@ def _errors(axis: Any, table: pd.DataFrame, pair: tuple[str, str]) -> None:
     drawing.plain_log(axis.yaxis)
     axis.set_xlabel("standard deviation of a job's compute time σ (ms)")
     axis.set_ylabel("standard deviation of the offset (ms)")
-    axis.set_title("Error around the interleaved state")
+    axis.set_title("Deviation from the interleaved offset")
     axis.legend(fontsize=9)
 
 
@@ -130,10 +137,13 @@ def _costs(axis: Any, table: pd.DataFrame, pair: tuple[str, str]) -> None:
                 drawing.colour(treatment=cc == pair[1]),
                 width=0.22,
             )
-        alone = list(dict.fromkeys(rows[rows["cc"] == pair[1]]["alone"].dropna()))  # one run may stand for all seeds
-        if alone:
-            drawing.seeds(axis, x + 0.25, alone, style.JOBS[2], width=0.22)
-    for name, colour in (*((cc, drawing.colour(treatment=cc == pair[1])) for cc in pair), ("alone", style.JOBS[2])):
+        isolated = list(dict.fromkeys(rows[rows["cc"] == pair[1]]["alone"].dropna()))  # one run may stand for all seeds
+        if isolated:
+            drawing.seeds(axis, x + 0.25, isolated, style.JOBS[2], width=0.22)
+    for name, colour in (
+        *((cc, drawing.colour(treatment=cc == pair[1])) for cc in pair),
+        ("in isolation", style.JOBS[2]),
+    ):
         axis.plot([], [], color=colour, linewidth=2.2, label=name)
     axis.axhline(1, color=style.REFERENCE, linewidth=0.8, linestyle="--")
     axis.set_xticks(range(len(noises)), [noise.replace(":", ":\n") for noise in noises], fontsize=9)

@@ -48,7 +48,7 @@ def draw(study: Study, out: Path) -> list[Path]:
         if _bound(setting) < high:
             right.axvline(_bound(setting), color=colour, linestyle="--", linewidth=1.2)
     right.set(xlabel="makespan ÷ optimum", ylabel="share of the lists", xlim=(low, high), ylim=(0, 1.05))
-    right.set_title("Lists that are drawn")
+    right.set_title("Random job lists")
     right.legend(loc="lower right", title="beyond the bound, n_g × the optimum", alignment="left")
     drawing.caption(figure, f"{computed.table['seed'].nunique()} lists for each n_g; computed, not emulated")
     rows = computed.table[(computed.table["seed"] == 1) | computed.table["setting"].isin([one.name for one in drawn])]

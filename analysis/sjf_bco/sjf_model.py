@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from testbed.core.runs.load import LoadError, Run
 from testbed.models.calibration import Cell, Fit, fit
-from testbed.report import drawing, style
+from testbed.report import drawing, redrawing, style
 from testbed.report import observations as observed
+from testbed.report.figures import Tables
 from testbed.report.study import Study
 
 ID = "sjf-model"
@@ -27,6 +29,13 @@ CLOSE = 0.10
 def draw(study: Study, out: Path) -> list[Path]:
     """Write ``sjf-model.{png,pdf,csv}``; the data: a row per run."""
     table = _table(study)
+    note = f"{drawing.setting(study.runs[0])}; {drawing.count(table['seed'].nunique(), 'seed')}"
+    return redrawing.publish(plot, {ID: table, f"{ID}-fits": _fitted(table, _fits(table))}, note, out)
+
+
+def plot(tables: Tables) -> Any:
+    """Measured against predicted slowdown, and the fitted f."""
+    table = tables[ID]
     figure, axes = style.new_figure(1, 2, figsize=(11.0, 4.6))
     left, right = axes[0]
     fits = _fits(table)
@@ -45,13 +54,12 @@ def draw(study: Study, out: Path) -> list[Path]:
     left.plot(reach, reach, color=style.REFERENCE, linewidth=1)
     for off in (1 - CLOSE, 1 + CLOSE):
         left.plot(reach, off * reach, ":", color=style.REFERENCE, linewidth=1)
-    left.set(xlabel="predicted: an iteration ÷ isolated", ylabel="measured", title="Cells that it was not fitted to")
+    left.set(xlabel="predicted iteration ÷ that in isolation", ylabel="measured", title="Held-out settings")
     left.legend(loc="upper left")
     right.plot(crowds, crowds, "--", color=style.REFERENCE, linewidth=1, label="f = p")
-    right.set(xlabel="p: jobs on the uplink", ylabel="f", title="What contention costs, fitted", xticks=crowds)
+    right.set(xlabel="p: jobs on the uplink", ylabel="f", title="Fitted degradation f by contention", xticks=crowds)
     right.legend(loc="upper left")
-    drawing.caption(figure, f"{drawing.setting(study.runs[0])}; {drawing.count(table['seed'].nunique(), 'seed')}")
-    return [*drawing.save(figure, table, out, ID), *drawing.write_tables({f"{ID}-fits": _fitted(table, fits)}, out)]
+    return figure
 
 
 def _fitted(table: pd.DataFrame, fits: dict[str, dict[int, Fit]]) -> pd.DataFrame:
@@ -101,7 +109,7 @@ def _table(study: Study) -> pd.DataFrame:
 
 
 def _ratio(run: Run) -> float:
-    """Exchanging alone ÷ computing, of its jobs, which are alike."""
+    """Communication in isolation ÷ computing, of its equal jobs."""
     job = run.jobs[0]
     computing_s = sum(op.duration_ns or 0 for op in job.operations) / 1e9
     if job.ideal_s is None or not computing_s:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from testbed.report import drawing, emulated, schedules, style
+from testbed.report import drawing, emulated, redrawing, schedules, style
+from testbed.report.figures import Tables
 from testbed.report.study import Study
 
 ID = "sjf-ratio"
@@ -23,6 +25,13 @@ CLOSE = 0.15
 def draw(study: Study, out: Path) -> list[Path]:
     """Write ``sjf-ratio.{png,pdf,csv}``; the data: a row per run."""
     table = emulated.table(study)
+    note = f"{drawing.setting(study.runs[0])}; {drawing.count(table['seed'].nunique(), 'seed')}"
+    return redrawing.publish(plot, {ID: table}, note, out)
+
+
+def plot(tables: Tables) -> Any:
+    """Makespans by job scheduler, and against equation 8."""
+    table = tables[ID]
     figure, axes = style.new_figure(1, 2, figsize=(11.0, 4.6))
     left, right = axes[0]
     ratios = sorted(table["ratio"].unique())
@@ -43,6 +52,5 @@ def draw(study: Study, out: Path) -> list[Path]:
     right.plot(reach, reach, color=style.REFERENCE, linewidth=1)
     for off in (1 - CLOSE, 1 + CLOSE):
         right.plot(off * reach, reach, ":", color=style.REFERENCE, linewidth=1)
-    right.set(xlabel="makespan foretold (s)", ylabel="measured (s)", title="Equation 8, fitted to other runs")
-    drawing.caption(figure, f"{drawing.setting(study.runs[0])}; {drawing.count(table['seed'].nunique(), 'seed')}")
-    return drawing.save(figure, table, out, ID)
+    right.set(xlabel="predicted makespan (s)", ylabel="measured (s)", title="Equation 8, fitted to other runs")
+    return figure

@@ -1,7 +1,7 @@
 """The same experiment on several backends, against the ideal: the figure `agreement`, and what
 ``mltcp compare A B`` adds for these.
 
-For every congestion control: a job alone, and all jobs in steady state (the mean of each
+For every congestion control: a job in isolation, and all jobs in steady state (the mean of each
 job's last ten iterations), one dot a seed, against the computed ideal.
 """
 
@@ -19,9 +19,10 @@ import pandas as pd
 from testbed.core.runs import measured, metrics
 from testbed.core.runs.load import Experiment, LoadError, load_experiment
 from testbed.models.statistics import interval as interval_of
-from testbed.report import drawing, style
+from testbed.report import drawing, redrawing, style
+from testbed.report.figures import Tables
 
-STATES = {"alone": "alone", "steady": "together, last ten iterations"}
+STATES = {"alone": "one job in isolation", "steady": "all jobs, last ten iterations"}
 
 
 def compare(folders: list[Path], out: Path) -> tuple[pd.DataFrame, list[Path]]:
@@ -32,8 +33,12 @@ def compare(folders: list[Path], out: Path) -> tuple[pd.DataFrame, list[Path]]:
 def draw(experiments: Sequence[Experiment], out: Path) -> tuple[pd.DataFrame, list[Path]]:
     """The same from experiments. Raises `LoadError` if they are not the same one, each on another backend."""
     found = table(experiments)
-    drawing.write_table(found, out / "agreement.csv")
-    return found, [*_draw(found, experiments[0], out), out / "agreement.csv"]
+    plan = experiments[0].runs[0].plan
+    note = (
+        f"{drawing.count(len(plan.jobs), 'job')} ({plan.jobs[0].trace}), {plan.topology}, {drawing.rate(plan.link.rate_bps)}, "
+        f"buffer {drawing.size(plan.link.buffer_bytes)}; dots: seeds, bars: mean, lines: 95 % intervals."
+    )
+    return found, redrawing.publish(plot, {"agreement": found}, note, out)
 
 
 def table(experiments: Sequence[Experiment]) -> pd.DataFrame:
@@ -100,7 +105,7 @@ def _table(experiment: Experiment) -> pd.DataFrame:
         together = metrics.steady(run.times)
         rows.append({**common, "state": "steady", "ratio": together / ideal})
         lone = list(experiment.find_isolated_runs(run).values())
-        # Several seeds may share the runs of a job alone: these are one measurement.
+        # Several seeds may share the isolated runs of a job: these are one measurement.
         if len(lone) == len(run.jobs) and not told.issuperset(one.path for one in lone):
             told.update(one.path for one in lone)
             by_itself = float(np.mean([metrics.alone(one.times) for one in lone]))
@@ -108,8 +113,10 @@ def _table(experiment: Experiment) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["backend", "cc", "role", "state", "seed", "ratio"])
 
 
-def _draw(found: pd.DataFrame, experiment: Experiment, out: Path) -> list[Path]:
-    ccs, backends = experiment.systems, list(dict.fromkeys(found["backend"]))
+def plot(tables: Tables) -> Any:
+    """Iteration times in isolation and together, by backend."""
+    found = tables["agreement"]
+    ccs, backends = list(dict.fromkeys(found["cc"])), list(dict.fromkeys(found["backend"]))
     figure, axes = style.new_figure(1, len(STATES), figsize=(4.6 * len(STATES), 3.6), sharey=True)
     width = 0.7 / len(backends)
     for axis, (state, title) in zip(axes[0], STATES.items(), strict=True):
@@ -132,11 +139,4 @@ def _draw(found: pd.DataFrame, experiment: Experiment, out: Path) -> list[Path]:
         axis.set_title(title)
     axes[0, 0].set_ylabel("iteration time ÷ ideal")
     axes[0, 0].legend(loc="upper left")
-    plan = experiment.runs[0].plan
-    figure.text(
-        0.01, -0.02,
-        f"{drawing.count(len(plan.jobs), 'job')} ({plan.jobs[0].trace}), {plan.topology}, {plan.link.rate_bps / 1e6:g} Mbit/s, "
-        f"buffer {plan.link.buffer_bytes:,} B; dots: seeds, bars: mean, lines: 95 % intervals",
-        va="top", fontsize=8, color=style.REFERENCE,
-    )  # fmt: skip
-    return style.save(figure, out / "agreement")
+    return figure

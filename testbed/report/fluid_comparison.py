@@ -8,6 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from testbed.congestion.curves import CURVES, ONE
+from testbed.core import system_text
 from testbed.core.runs import measured
 from testbed.core.runs.load import LoadError, Run
 from testbed.models import curves as theory
@@ -21,6 +22,19 @@ def curve(run: Run) -> Curve:
     if "slope" not in constants:
         return theory.FAIR
     return Curve(CURVES[constants["curve"]], constants["slope"] / ONE, constants["intercept"] / ONE)
+
+
+def curve_of(system: str) -> Curve:
+    """F of a system of MLTCP by its name, as figures' tables have it: ``mltcp_reno:slope=1.067``; constant 1 of any other."""
+    part = system_text.part(system)
+    if not part.name.startswith("mltcp_"):
+        return theory.FAIR
+    options = dict(part.options)
+    return Curve(
+        options.get("curve", CURVES[0]),
+        float(options.get("slope", theory.SLOPE)),
+        float(options.get("intercept", theory.INTERCEPT)),
+    )
 
 
 def comm_s(run: Run) -> np.ndarray:

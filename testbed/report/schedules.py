@@ -93,7 +93,7 @@ def caption(figure: Any, computed: Schedules, but: str = "") -> None:
     seeds = computed.table["seed"].nunique()
     drawing.caption(
         figure,
-        f"160 jobs in the published mix, servers of 4 to 32 GPUs, drawn anew for each seed; {drawing.count(seeds, 'seed')}; equation 8 with "
+        f"160 jobs in the published mix, servers of 4 to 32 GPUs, sampled anew for each seed; {drawing.count(seeds, 'seed')}; equation 8 with "
         f"α = {computed.made.asked.alpha:g}{but}; computed, not emulated",
     )
 
@@ -108,7 +108,7 @@ def curve(study: Study, out: Path, points: Mapping[str, int], published: Mapping
         drawing.trend(axis, rows, "x", "makespan_s", drawing.MLTCP, label="here")
         if setting == published_in(computed):
             axis.plot(
-                list(published), list(published.values()), "D--", color=style.REFERENCE, linewidth=1, label="report"
+                list(published), list(published.values()), "D--", color=style.REFERENCE, linewidth=1, label="paper"
             )
             axis.legend(loc="best")
         axis.set_xscale("log", base=2)

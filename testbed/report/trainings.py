@@ -123,6 +123,15 @@ def fill(run: Run) -> str:
     return learning.fill(run.jobs[0].trains or "") + dispersed(run)
 
 
+def shown(name: str) -> str:
+    """A training's name as figures show it: the field's terms in place of those of the tables."""
+    return (
+        name.replace(DISPERSED, ", Hadamard")
+        .replace(", links lose", ", lossy links")
+        .replace(", switch drops", ", lossy switch")
+    )
+
+
 def dispersed(run: Run) -> str:
     """Suffix of a name: gradients travel Hadamard-transformed."""
     return DISPERSED if run.jobs[0].trains and learning.disperses(run.jobs[0].trains) else ""

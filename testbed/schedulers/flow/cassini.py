@@ -28,7 +28,7 @@ from testbed.models import circle
 from testbed.schedulers import affinity
 from testbed.schedulers.flow import Demand, Rule, ScheduleError, Sharing
 
-KNOWS, CENTRAL = "all jobs, their places", True
+KNOWS, CENTRAL = "all jobs and their placement", True
 SLACK = 0.001
 
 

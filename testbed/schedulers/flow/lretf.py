@@ -19,7 +19,7 @@ from testbed.core.options import Boolean, Name, option
 from testbed.replay.bands import MOST
 from testbed.schedulers.flow import Demand, Rule, ScheduleError, Sharing
 
-KNOWS, CENTRAL = "how long each job runs; bands in switches", True
+KNOWS, CENTRAL = "run times of jobs; priority queues in switches", True
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from testbed.core.options import Name, option
 from testbed.replay.bands import MOST
 from testbed.schedulers.flow import Demand, Rule, ScheduleError, Sharing, priority
 
-KNOWS, CENTRAL = "the largest iteration; bands in switches", False
+KNOWS, CENTRAL = "the largest iteration; priority queues in switches", False
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from testbed.core.options import Integer, Name, option
 from testbed.replay.bands import MOST
 from testbed.schedulers.flow import Demand, Rule, ScheduleError, Sharing
 
-KNOWS, CENTRAL = "bytes to send; bands in switches", True
+KNOWS, CENTRAL = "bytes to send; priority queues in switches", True
 
 
 BANDS = Integer(2, MOST)

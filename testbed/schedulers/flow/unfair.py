@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from testbed.core.options import Name, Number, option
 from testbed.schedulers.flow import Demand, Rule, Sharing
 
-KNOWS, CENTRAL = "who is to win", False
+KNOWS, CENTRAL = "the favoured job", False
 
 
 def _weights(text: str) -> tuple[float, ...]:
