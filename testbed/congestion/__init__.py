@@ -1,1 +1,1 @@
-"""Congestion controls by name: what they are called, what they take, the curve F. No system call."""
+"""Congestion controls: names, parameters, presets, and the curve F. No system call."""

@@ -1,12 +1,10 @@
-"""Congestion controls by name and parameters: ``mltcp_reno:slope=1.75,intercept=0.25``.
+"""Look up congestion controls by name and parameters: ``mltcp_reno:slope=1.75,intercept=0.25``.
 
-Ours are a file each: a module (``kernel/tcp_NAME.c``) and an eBPF program
-(``kernel/bpf/NAME.bpf.c``); the others are the kernel's own, or stand in for one it may
-lack (``dctcp``). One of your own is named by its file: ``./mine.bpf.c`` (host) or
-``./tcp_mine.c`` (uml). ``a+b``: the jobs of one run use them in turn.
+The testbed's own are one file each: a module (``kernel/tcp_NAME.c``) and an eBPF program (``kernel/bpf/NAME.bpf.c``). The others
+belong to the kernel, or replace one that it may lack (``dctcp``). A custom one is named by its file: ``./mine.bpf.c`` (host) or
+``./tcp_mine.c`` (uml). ``a+b``: the jobs of one run alternate between them.
 
-What is known of each (base, role, traits, parameters) stands in a file of this folder, one a family; of your own
-what its file declares (`_says`).
+Base, role, traits and parameters of each family stand in a file of this folder; a custom file declares its own (`_says`).
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ LONGEST_BYTES = 1 << 20  # of such a file, as far as this is looked for
 
 @cache
 def families() -> Mapping[str, Family]:
-    """Every congestion control that is known, by name: one file of this folder a family."""
+    """Return every known congestion control, by name."""
     modules = (
         import_module(f"{congestion.__name__}.{found.name}") for found in pkgutil.iter_modules(congestion.__path__)
     )
@@ -65,7 +63,7 @@ def parameters() -> Mapping[str, Parameter]:
 
 
 def program(cc: CongestionControl) -> Path | None:
-    """Its eBPF source, or None if there is none."""
+    """Return the path of its eBPF source; None if there is none."""
     if cc.source is not None:
         return Path(cc.source) if cc.source.endswith(".bpf.c") else None
     source = PROGRAMS / f"{cc.name}.bpf.c"
@@ -73,7 +71,7 @@ def program(cc: CongestionControl) -> Path | None:
 
 
 def module(cc: CongestionControl) -> Path | None:
-    """Its source as a module, or None if there is none."""
+    """Return the path of its source as a module; None if there is none."""
     if cc.source is not None:
         return None if cc.source.endswith(".bpf.c") else Path(cc.source)
     source = KERNEL / f"tcp_{cc.name}.c"
@@ -87,7 +85,7 @@ def names() -> list[str]:
 
 
 def of_the_kernel(cc: CongestionControl) -> bool:
-    """Whether it is the kernel's own, neither ours nor from a file."""
+    """Return True for a congestion control of the kernel, neither the testbed's nor custom."""
     return cc.source is None and cc.name not in names()
 
 
@@ -110,7 +108,7 @@ def built_in(config: Path = USER_MODE_CONFIG) -> tuple[str, ...]:
 
 
 def parse(spec: str, preset: str = "paper") -> CongestionControl:
-    """As `read`, of a text."""
+    """Read a congestion control from a text, as `read` does from a part."""
     return read(system_text.part(spec), preset)
 
 
@@ -138,7 +136,7 @@ def declared(family: Family) -> tuple[Declared, ...]:
 
 
 def _constants(name: str, part: Part, usual: str) -> tuple[str | None, Mapping[str, int]]:
-    """The preset taken (the ``usual`` one, if none is named), and its constants under those that ``part`` gives."""
+    """Return the preset (``usual`` unless named), and its constants overridden by those of ``part``."""
     family = families()[name]
     given = dict(_given(name, part))
     chosen: str | None = given.pop("preset", usual if usual in family.presets else None)
@@ -159,7 +157,10 @@ def _given(name: str, part: Part) -> Mapping[str, Any]:
 
 
 def _own(part: Part) -> CongestionControl:
-    """One from a file. Parameters that MLTCP has too are written as MLTCP's, others are whole numbers."""
+    """Read a custom congestion control.
+
+    Parameters that MLTCP also has are written as MLTCP's; others are whole numbers.
+    """
     spec, path = str(part), part.name
     file = Path(path)
     name = own_name(file)
@@ -188,7 +189,8 @@ def _whole(text: str) -> int:
 
 
 def _says(file: Path) -> tuple[str | None, Traits]:
-    """The declarations of a custom file in a comment, ``testbed: base=reno needs_marks``; nothing else is assumed."""
+    """Return base and traits that a custom file declares in a comment, ``testbed: base=reno needs_marks``; others are
+    not assumed."""
     with file.open(errors="replace") as text:
         found = DECLARED.search(text.read(LONGEST_BYTES))
     words = dict(word.partition("=")[::2] for word in (found[1].split() if found else ()))
@@ -208,7 +210,7 @@ def own_name(file: Path) -> str | None:
 
 
 def on_link(cc: CongestionControl, rate_bps: int) -> CongestionControl:
-    """``cc`` for a bottleneck of this rate (`Family.scaled_to`); what was asked for stays."""
+    """Return ``cc`` for a bottleneck of ``rate_bps`` (`Family.scaled_to`); requested constants stay."""
     family = families().get(cc.name) if cc.source is None else None
     if family is None:
         return cc
@@ -216,7 +218,7 @@ def on_link(cc: CongestionControl, rate_bps: int) -> CongestionControl:
 
 
 def effective(cc: CongestionControl) -> dict[str, int]:
-    """Its constants, those not asked for included, as far as their defaults are numbers."""
+    """Return all its constants, including defaults, as far as these are numbers."""
     family = families().get(cc.name) if cc.source is None else families()["mltcp_reno"] if cc.traits.learns else None
     return {**_defaults(family.parameters if family else ()), **cc.constants}
 

@@ -37,7 +37,8 @@ def factor(parameters: Mapping[str, int], ratio: int) -> int:
 
 
 def log_ratio(sent: int) -> int:
-    """``mltcp_log_ratio``: the r, in 1/1024, of a flow that learns nothing."""
+    """Return ``mltcp_log_ratio`` of ``sent`` bytes: the r, in 1/1024, of a flow that does not learn its iteration's
+    bytes."""
     log = (sent + (1 << LOG_FIRST)).bit_length() - 1
     if log >= LOG_FIRST + LOG_SPAN:
         return ONE

@@ -37,7 +37,10 @@ PARAMETERS = (
 
 
 def scaled_to(rate_bps: int) -> Mapping[str, int]:
-    """Its constants belong to 40 Gbit/s and more; below, its steps are scaled with the rate, where it also begins."""
+    """Return DCQCN's constants for a bottleneck of ``rate_bps``.
+
+    The published ones are for 40 Gbit/s or more. Below, increase steps, byte counter and initial rate are scaled with the rate.
+    """
     share = min(1.0, rate_bps / PUBLISHED_BPS)
     r_ai = max(1, round(40_000 * share))
     return {

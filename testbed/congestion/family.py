@@ -27,11 +27,11 @@ class Parameter:
 
     @property
     def declared(self) -> options.Declared:
-        """As an option behind the name of its congestion control."""
+        """Return the parameter as an option behind the name of its congestion control."""
         return options.Declared(self.name, f"{self.meaning}; default {self.default}", self.value, self.alias)
 
     def value(self, text: str) -> int:
-        """Its constant for a text; raises `ValueError`."""
+        """Return its constant for a text. Raises `ValueError`."""
         value = self.read(text)
         if not self.lowest <= value <= self.highest:
             written = getattr(self.read, "written", str)
@@ -41,7 +41,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Preset:
-    """Parameters that belong together, in their written form; ``asks`` for one that it has no value for."""
+    """Parameters that belong together, as text; ``asks``: the parameter that the user must add."""
 
     values: Mapping[str, str]
     asks: str | None = None
@@ -54,7 +54,7 @@ def unscaled(_rate_bps: int) -> Mapping[str, int]:
 
 @dataclass(frozen=True)
 class Family:
-    """A congestion control by name; ``base`` is what it changes."""
+    """A congestion control by name; ``base``: the one that it modifies."""
 
     name: str
     role: Role = "baseline"
@@ -63,7 +63,7 @@ class Family:
     parameters: tuple[Parameter, ...] = ()
     scaled_to: Callable[[int], Mapping[str, int]] = unscaled  # constants for a bottleneck of so many bit/s
     presets: Mapping[str, Preset] = field(default_factory=dict)
-    title: str = ""  # as people write it, if not like its name
+    title: str = ""  # its name in running text, if different
 
 
 class Fraction:

@@ -62,13 +62,13 @@ WINDOW = (
     ),
     Parameter("f_applies_to", "apply", f"what F acts on: {', '.join(APPLY)}", Position(*APPLY), 0, len(APPLY) - 1, "increase", "apply"),
 )  # fmt: skip
-# `placebo`: all that `recommended` adds, with F = 1 at every r, to 0.1 %. What it gains is not F's.
+# `placebo`: the rules that `recommended` adds, with F = 1 at every r, to 0.1 %. Its gain is not due to F.
 # `author`: the authors' public simulator. Its boundary, 0.9 of the longest compute phase, is here a share of the longest recent gap.
 RECOMMENDED = {"restart": "sqrt", "host_limit": "on", "f_floor_cwnd": "10"}
 ALMOST_CONSTANT_F = {
     "slope": "0.001",
     "intercept": "1",
-}  # with a slope of 0 no iteration is learned, and nothing that `recommended` adds acts
+}  # with a slope of 0, MLTCP learns no iteration, and the rules of `recommended` have no effect
 PRESETS = {
     "paper": Preset({}),
     "author": Preset({"slope": "4", "intercept": "0.25", "gap_factor": "0.9", "restart": "ten"}, asks="total_bytes"),

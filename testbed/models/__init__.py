@@ -1,1 +1,1 @@
-"""How long things take, computed: bounds, the curves of F, a fluid model, statistics. No I/O."""
+"""Models of training and networks: bounds, the curves of F, a fluid model, the flow simulator, statistics. No I/O."""

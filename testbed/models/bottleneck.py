@@ -1,7 +1,7 @@
-"""The flows that cross a bottleneck, and their direction, as far as a run's manifest shows them.
+"""The flows that cross a bottleneck, and their direction, according to a run's manifest.
 
-A job's flows go both ways (a ring is full duplex), and in a network with several bottlenecks each crosses some of them only.
-So what a link carries is the sum over the flows that cross it in one direction, and never that over all flows of a run.
+A job's flows go in both directions (a ring is full duplex), and in a network with several bottlenecks each flow crosses only some of them.
+So a link's traffic is the sum over the flows that cross it in one direction, and never that over all flows of a run.
 """
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ from testbed.core.runs.load import Run
 from testbed.models.frames import payload_share
 
 Flow = tuple[int, int, str]  # job, worker, flow, as in flows.csv
-BACKGROUND = "background"  # besides the jobs, in what a link carries
+BACKGROUND = "background"  # column of background traffic, after those of the jobs
 ALIKE = 0.02  # links whose use differs by less count as equally busy
 
 
 def crossings(run: Run) -> dict[str, set[Flow]] | None:
-    """By direction of a bottleneck (``s1-s2``) the flows that cross it.
+    """Return the flows that cross each direction of a bottleneck (``s1-s2``).
 
-    None if this is unknown: the manifest is older than this record, nothing was sampled, or a link fails, after which flows
-    take other ways.
+    None if this is unknown: the manifest is older than this record, nothing was sampled, or a link fails, after which flows use other paths.
     """
     crossed = run.manifest.crossings or run.manifest.measured.paths
     if not crossed or run.flows.empty or any(event.up is False for event in run.plan.events):
@@ -56,7 +55,7 @@ def busiest(runs: Sequence[Run]) -> str | None:
 
 
 def _used(run: Run, link: str) -> float:
-    """Share of a link's rate over the whole run, headers included."""
+    """Return the utilisation of a link over the complete run, headers included."""
     rows = run.links[run.links["link"] == link]
     if rows.empty or not (last := rows.iloc[-1])["t_s"]:
         return 0.0
@@ -69,11 +68,12 @@ def rate_bps(run: Run, link: str) -> float:
 
 
 def carried(run: Run, link: str, window_s: float) -> pd.DataFrame:
-    """The rate over ``link`` in bit/s, headers included, over consecutive windows: a column per job, index the window's middle.
+    """Return the rate over ``link`` in bit/s, headers included, over consecutive windows: a column per job, index the
+    window's middle in s.
 
-    The sum comes from the queue's counters. The shares of the jobs come from acknowledgements: those in the window, or in
-    the nearest earlier window with any. During loss recovery there are none, though the link is busy. With background
-    traffic, a last column `BACKGROUND` has what is not the jobs'.
+    The sum comes from the queue's counters. The parts of the jobs come from acknowledgements: those in the window, or in the nearest earlier
+    window with any. During loss recovery there are none, although the link is busy. With background traffic, a last column `BACKGROUND` has
+    the rest.
     """
     wanted = (crossings(run) or {})[link]
     flows = pd.MultiIndex.from_frame(run.flows[["job", "worker", "flow"]])
@@ -103,8 +103,11 @@ def _with_background(acked: pd.DataFrame, sums: np.ndarray) -> pd.DataFrame:
 
 
 def needs(run: Run, periods_s: pd.Series[float]) -> dict[str, float]:
-    """By direction of a bottleneck the share of its rate that its jobs need together, headers included, if each took
-    ``periods_s`` an iteration; from the bytes that were acknowledged in the iterations that count. Empty if unknown."""
+    """Return, by direction of a bottleneck, the fraction of its rate that all jobs need together if each iteration
+    took ``periods_s``.
+
+    Headers are included. The bytes are those acknowledged in the iterations that count. Empty if unknown.
+    """
     found = crossings(run)
     if found is None:
         return {}
@@ -120,7 +123,7 @@ def needs(run: Run, periods_s: pd.Series[float]) -> dict[str, float]:
 
 
 def busy_s(run: Run) -> dict[int, float]:
-    """By job the time that its bytes take on the bottleneck where they take longest, in one iteration; empty if unknown."""
+    """Return, by job, the time in seconds that an iteration's bytes need on its slowest bottleneck; empty if unknown."""
     found = dict[int, float]()
     wire, per_iteration = 1 / payload_share(run.plan.link.mtu), _bytes_per_iteration(run)
     for name, flows in (crossings(run) or {}).items():

@@ -1,12 +1,11 @@
-"""Lower bounds of a network: how long a collective takes in isolation, and what crosses bottlenecks at once.
+"""Lower bounds of a network: the isolated duration of a collective, and the load of bottlenecks.
 
-Every link of a limited rate counts: bottlenecks, and hosts' NICs, which all flows of a host share.
+Every link with a limited rate counts: bottlenecks, and NICs, which all flows of a host share.
 
-A connection takes one path. Where there are several equally short ones the kernel's hash
-chooses, and two connections may meet on one link while the next is idle. The bounds here
-are those of the best choice: of the links that a stage of the way offers, the fullest
-carries at least the mean, and at least what connections that outnumber the links must
-share. This is a lower bound; a run with unlucky hashes is slower, which `isolated_s` shows.
+A connection uses one path. Among equally short ones, the kernel's hash chooses, and two connections may share one link while another is
+idle. The bounds here are those of the best choice: of the links of a stage, the fullest carries at least the mean, and at least what
+connections that outnumber the links must share. This is a lower bound; a run with an unfavourable hash is slower, which `isolated_s`
+shows.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ Stage = tuple[str, ...]  # names of the links of which a flow crosses one
 
 
 def crossed(topo: Topo, links: Mapping[str, Shaped], source: str, target: str) -> list[Stage]:
-    """The stages of the way that are among ``links``, whichever of its links is taken."""
+    """Return the stages between ``source`` and ``target`` whose links are all among ``links``."""
     named = [tuple(f"{a}-{b}" for a, b in stage) for stage in stages(topo, source, target)]
     return [stage for stage in named if all(name in links for name in stage)]
 
@@ -68,10 +67,11 @@ def overlapped_s(
     rounds: Sequence[dict[Flow, int]], channels: int, hosts: Sequence[str], topo: Topo, links: Mapping[str, Shaped],
     waits: Waits, send_bytes: int,
 ) -> float:  # fmt: skip
-    """The lower bound of a collective, in seconds, whose workers do not all wait for each other: a part of it overlaps their computing.
+    """Return the lower bound of a collective, in seconds, if workers do not all wait for each other, so that part of
+    it overlaps computing.
 
-    ``hub``: a worker that has its result goes on, and sends the next tensor while others still receive. Then only the last to
-    receive, or the first to send, counts in full. ``nothing``: a worker goes on once ``send_bytes`` are left in its socket.
+    ``hub``: a worker that has its result continues, and sends the next tensor while others still receive. Then only the last to receive, or the
+    first to send, counts in full. ``nothing``: a worker continues once at most ``send_bytes`` are left in its socket.
     """
 
     def least_s(payload: dict[Flow, int]) -> float:
@@ -91,14 +91,15 @@ def overlapped_s(
 def loaded_s(
     payloads: Iterable[Mapping[Flow, float]], hosts: Sequence[str], topo: Topo, links: Mapping[str, Shaped]
 ) -> float:
-    """How long the busiest link needs for all of this, whenever it is sent."""
+    """Return the time in seconds that the busiest link needs for all payloads (bytes by flow), at any time of sending."""
     return max(_loads_s(payloads, hosts, topo, links).values(), default=0.0)
 
 
 def saved_s(payload: Mapping[Flow, int], hosts: Sequence[str], topo: Topo, links: Mapping[str, Shaped]) -> float:
-    """The most that a round gains from shapers' buckets, which let some frames pass at once after a rest; minus the cost of ACKs.
+    """Return the largest gain of a round by shapers' buckets, in seconds, minus the cost of ACKs.
 
-    TCP acknowledges every other segment at least. Where data goes both ways over a link, it carries their ACKs, too.
+    A bucket lets some frames pass at once after a pause. TCP acknowledges at least every other segment. If data goes in both directions over a
+    link, the link carries their ACKs, too.
     """
     data_s = _loads_s([payload], hosts, topo, links)
     mtu = next((link.mtu for link in links.values()), 1500)
@@ -130,7 +131,8 @@ def _seconds(links: Sequence[Shaped], payload: float, rate_bps: float) -> float:
 
 
 def loads(payload: Mapping[Flow, int], ways: Mapping[Flow, Sequence[Stage]]) -> dict[str, float]:
-    """Payload bytes on each bottleneck, where there is one way only; ``ways``: what each flow crosses (`crossed`)."""
+    """Return the payload bytes on each bottleneck; ``ways``: the stages that each flow crosses (`crossed`), each of a
+    single link."""
     found: dict[str, float] = {}
     for flow, size in payload.items():
         for (name,) in ways[flow]:

@@ -1,7 +1,7 @@
-"""The constants of SJF-BCO's equation 8, fitted to iteration times of jobs that share links.
+"""Fit the constants of SJF-BCO's equation 8 to iteration times of jobs that share links.
 
-α and ξ1 come from what contention costs, ξ2 from what jobs alone take beyond computing and exchanging, by how many servers they span. Half of
-the cells is held out: the error is that of the others' fit there.
+The cost of contention gives α and ξ1. The isolated time beyond computing and exchanging, by number of servers, gives ξ2. Half of the cells
+is held out: the reported error is that of the fit to the others.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Fit:
         return self.slowdown(p, np.inf)
 
     def error(self, cells: Sequence[Cell]) -> float:
-        """How far it is off, as a share of what was measured, in the mean."""
+        """Return the mean relative error of the predicted slowdown over ``cells``."""
         return float(np.mean([abs(self.slowdown(cell.p, cell.ratio) / cell.slowdown - 1) for cell in cells]))
 
 
@@ -56,7 +56,7 @@ class Took:
     p: int  # jobs
     servers: int  # that each spans
     ratio: float  # exchanging alone ÷ computing
-    stretch: float  # an iteration ÷ what computing and exchanging take by themselves, in the mean over jobs
+    stretch: float  # iteration time ÷ isolated computing and exchanging time, mean over jobs
     beyond_s: float  # an iteration − what these take
 
 
@@ -76,7 +76,7 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Halves:
-    """The cells of one seed, and what was fitted to the first half."""
+    """The cells of one seed, and the constants fitted to the first half."""
 
     seed: int
     fitted: list[Cell]

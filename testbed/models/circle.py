@@ -1,10 +1,9 @@
 """Jobs on circles: CASSINI's geometric abstraction (NSDI 2024, arXiv 2308.00852).
 
-Time is rolled onto a circle. On the *unified circle* of a link, whose perimeter is the least common
-multiple of the jobs' iteration times, a job appears a whole number of times and always at the same angles;
-delaying it rotates it. Circles fit if rotations exist for which the jobs' demands never add up to
-more than the link. All demands here are in units of the link's capacity, averaged over an arc of
-one step, so that no phase falls between two angles.
+Time is rolled onto a circle. On the *unified circle* of a link, whose perimeter is the least common multiple of the jobs' iteration times, a
+job appears a whole number of times and always at the same angles; a delay rotates it. Circles fit if there are rotations for which the
+jobs' demands never add up to more than the link. All demands are in units of the link's capacity, averaged over an arc of one step,
+so that no phase falls between two angles.
 """
 
 from __future__ import annotations
@@ -40,12 +39,13 @@ class Fit:
 
 
 def unify(iterations_s: Sequence[float], count: int) -> tuple[float, tuple[int, ...]]:
-    """A circle of ``count`` steps that closes for every job: its perimeter in s, and how often each job is on it.
+    """Return a circle of ``count`` steps that closes for every job: its perimeter in s, and how many times each job is
+    on it.
 
-    The LCM exists for multiples of a common unit only, and measured times have none (what the paper rounds to is
-    not known to us). So iterations are stretched to perimeter ÷ times, never shortened, and of all circles this is the
-    one that does jobs the least harm: by what it stretches, plus half a step, both as a share of an iteration. 40
-    and 60 ms give 120 ms exactly; 1.00 and 1.04 s give 1.04 s, because 26 s would be too coarse in 72 steps.
+    The LCM exists only for multiples of a common unit, and measured times have none (the paper's rounding is not published). So iterations
+    are stretched to perimeter ÷ times, never shortened, and of all circles this one costs the jobs least: the stretch plus half a step,
+    both relative to an iteration. 40 and 60 ms give 120 ms exactly; 1.00 and 1.04 s give 1.04 s, because 26 s would be too coarse in 72
+    steps.
     """
     found: list[tuple[float, float, tuple[int, ...]]] = []
     for perimeter in (n * one for one in iterations_s for n in range(1, MOST + 1)):
@@ -58,7 +58,7 @@ def unify(iterations_s: Sequence[float], count: int) -> tuple[float, tuple[int, 
 
 
 def angles(text: str) -> int:
-    """How many steps of so many degrees a circle has; raises `ValueError`."""
+    """Return the number of steps of ``text`` degrees on a circle. Raises `ValueError`."""
     degrees = Fraction(text) if _DEGREES.fullmatch(text) else Fraction(0)  # an exponent could be of any size
     if not 0.5 <= degrees <= 90 or (360 / degrees).denominator != 1:
         raise ValueError(f"{shown(text)} degrees are not between 0.5 and 90, or do not divide a circle")
@@ -81,7 +81,7 @@ def demand(phases: Sequence[Phase], capacity_bps: float, iteration_s: float, tim
 
 
 def excess(total: Load) -> npt.NDArray[np.float64]:
-    """Demand beyond the link in every row, summed over its angles (the last axis)."""
+    """Return the demand above the link's capacity in every row, summed over its angles (the last axis)."""
     return np.asarray(np.maximum(total - 1, 0).sum(axis=-1))
 
 
@@ -91,12 +91,11 @@ def score(total: Load) -> float:
 
 
 def fit(demands: Sequence[Load], steps: Sequence[int]) -> Fit:
-    """The rotations that leave the least excess, found by branch and bound: exact.
+    """Return the rotations with the least excess, found exactly by branch and bound.
 
-    ``demands``: of each job an array of links × angles. ``steps``: how many rotations of it there are,
-    which is the number of angles ÷ how often it is on the circle. Job 0 keeps its rotation. Whatever
-    rotations the remaining jobs get, they leave at least the excess that is there, and at least what is
-    too much altogether. Raises `RequestError` after 400 000 partial rotations.
+    ``demands``: for each job an array of links × angles. ``steps``: its number of rotations, which is the number of angles ÷ its number of
+    occurrences on the circle. Job 0 keeps its rotation. For any rotations of the remaining jobs, the excess is at least the present one, and at
+    least the total demand minus capacity. Raises `RequestError` after 400 000 partial rotations.
     """
     order = [0, *sorted(range(1, len(demands)), key=lambda job: -float(demands[job].sum()))]
     turned = [_turns(demands[job], steps[job]) for job in order]
@@ -140,9 +139,10 @@ def _turns(load: Load, steps: int) -> Load:
 
 
 def _apart(demands: Sequence[Load], steps: Sequence[int], rotations: list[int], allowed: float) -> tuple[int, ...]:
-    """Equally good rotations with air on both sides of every job: each moves to the middle of where it may be.
+    """Return equally good rotations with space on both sides of every job: each moves to the middle of its possible
+    range.
 
-    Ours. The paper leaves open which of several best rotations is taken; back to back, every delay would
+    An addition of the testbed. The paper leaves open which of several best rotations is used; without space between them, every delay would
     be a collision.
     """
     total = np.sum([turn(one, by) for one, by in zip(demands, rotations, strict=True)], axis=0)

@@ -1,8 +1,8 @@
-"""A cluster as events: jobs arrive, get GPUs, run, end, and free them. Nothing in it takes time.
+"""A cluster as an event loop: jobs arrive, get GPUs, run, end, and free them. Scheduling itself takes no simulated time.
 
 At every arrival and end, a policy selects which job starts where. A law gives the speed of active jobs (`testbed.models.contention` for
-equation 8; `testbed.models.cluster_flow_simulator` has the same life of jobs around flows). Between events speeds are constant, so that the ends are exact. Ties go by job number. A policy may also stop a
-job, which goes on from where it was once it gets GPUs again.
+equation 8; `testbed.models.cluster_flow_simulator` has the same events with flows). Between events speeds are constant, so that ends are
+exact. Ties go by job number. A policy may also stop a job, which continues from its progress once it gets GPUs again.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class Stop:
 
 @dataclass(frozen=True)
 class Wake:
-    """The policy wants to be asked at this time, too."""
+    """A request of the policy to be called at time ``at_s``, too."""
 
     at_s: float
 
 
 class Law(Protocol):
-    """How fast active jobs run. Jobs and servers go by number."""
+    """The speed of active jobs. Jobs and servers are numbered."""
 
     def starts(self, number: int, request: Request, servers: Sequence[int]) -> Iterable[int]: ...
 
@@ -70,7 +70,7 @@ class Servers:
         object.__setattr__(self, "_room", np.cumsum(np.sort(self.sizes)[::-1]))
 
     def fewest(self, gpus: int) -> int:
-        """On how few of them so many GPUs have room."""
+        """Return the smallest number of servers with ``gpus`` GPUs."""
         return int(self._room.searchsorted(gpus) + 1)
 
 
@@ -119,7 +119,7 @@ class Ran:
 
     @property
     def held(self) -> tuple[Stint, ...]:
-        """When it held which GPUs; nothing, if it never got any."""
+        """Return the times at which it held GPUs; empty if it never got any."""
         if self.stints or not self.done:
             return self.stints
         return (Stint(self.gpus, self.start_s, self.end_s, self.request.iterations),)
@@ -127,7 +127,7 @@ class Ran:
 
 @dataclass
 class State:
-    """The view of a policy. It may read everything, and changes nothing."""
+    """The state of the cluster, which a policy may read but not change."""
 
     servers: Servers
     requests: Sequence[Request]
@@ -136,7 +136,7 @@ class State:
     waiting: dict[int, None]  # of those that have not started, in the order of arrival
     free: npt.NDArray[np.bool_]  # by GPU
     idle: Numbers  # free GPUs, by server
-    ends_s: dict[int, float]  # of those that run, when, if nothing changes
+    ends_s: dict[int, float]  # expected end of each running job, by number
     done: dict[int, Ran]
     ended: list[int] = field(default_factory=list)  # numbers of the requests that ended at this moment
     room: int = field(init=False)  # free GPUs in all
@@ -165,10 +165,10 @@ Policy = Callable[[State], Iterator[Start | Stop | Wake]]  # each takes effect b
 def simulate(
     requests: Sequence[Request], servers: Servers, policy: Policy, law: Law, *, slot_s: float = 0.0, until_s: float = math.inf
 ) -> tuple[Ran, ...] | None:  # fmt: skip
-    """Every job from arrival to end, in the order of the requests.
+    """Return every job from arrival to end, in the order of the requests.
 
-    None if it does not end: the policy starts no job while none runs or is still to arrive, or a job is certain to end
-    after ``until_s``. With ``slot_s`` everything happens where a slot begins.
+    None if it does not end: the policy starts no job although none runs or is still to arrive, or a job is certain to end after ``until_s``. With
+    ``slot_s``, all events are at the start of a slot.
     """
     loop = _Loop(requests, servers, law, slot_s)
     done = loop.state.done
@@ -190,7 +190,7 @@ def slotted(s: float, slot_s: float) -> float:
 
 
 class _Loop:
-    """Where a simulation stands."""
+    """The state of a simulation."""
 
     def __init__(self, requests: Sequence[Request], servers: Servers, law: Law, slot_s: float) -> None:
         self.law, self.slot_s = law, slot_s
@@ -241,7 +241,7 @@ class _Loop:
         )
 
     def _holds(self, foreseen: tuple[float, int, int]) -> bool:
-        """Whether nothing has happened since that changes this end."""
+        """Return True if this predicted end is still valid."""
         _, number, version = foreseen
         return number in self.running and self.running[number].version == version
 
@@ -324,9 +324,9 @@ class _Loop:
 
 
 def assignments(ran: Sequence[Ran], trials: int = 1) -> Assignments:
-    """The schedule of a scheduler that has simulated it: under the same law the result is the same.
+    """Return the schedule of a scheduler that has simulated it: under the same law the result is the same.
 
-    If jobs were stopped in between, all start times are fixed, because the job that made room had not ended.
+    If jobs were stopped in between, all start times are fixed, because the job that freed GPUs had not ended.
     """
     stopped = any(job.stints for job in ran)
     return Assignments(

@@ -39,23 +39,23 @@ class Came:
 
     @property
     def servers(self) -> int:
-        """How many it was on."""
+        """Return the number of servers on which it ran."""
         return len({gpu.host for gpu in self.gpus})
 
 
 @dataclass(frozen=True)
 class Flowed:
-    """All jobs, and the times of all iterations that ended, in s."""
+    """All jobs, and the times of all ended iterations, in s."""
 
     jobs: tuple[Came, ...]
     times_s: Floats
     slowdowns: Floats  # of each of these: ÷ alone
-    lasted_s: float  # until the last job ended, or the simulation was cut off
+    lasted_s: float  # seconds until the last job ended, or the simulation was cut off
     events: int
 
     @property
     def whole(self) -> bool:
-        """Whether every job has ended."""
+        """Return True if every job has ended."""
         return all(job.end_s is not None for job in self.jobs)
 
     def ran(self, requests: Sequence[Request]) -> tuple[Ran, ...]:
@@ -91,7 +91,11 @@ def simulate(
     mltcp_active_from: int = 0, intra_bps: float = np.inf, batch_s: float = BATCH_S, seed: int = 0,
     say: Callable[[str], None] = lambda _: None,
 ) -> Flowed:  # fmt: skip
-    """``say`` is called before loops are compiled, which takes long. Up to ``until_s``, or until all jobs have ended. Iterations begin where jobs do; raises `ValueError` for jobs that are stopped."""
+    """Simulate jobs under ``policy`` with flows on ``network``, up to ``until_s`` or until all jobs have ended.
+
+    ``say`` is called before loops are compiled, which takes long. Iterations begin when their jobs do. Raises `ValueError` for a policy that
+    stops jobs.
+    """
     rates = network.capacity
     longest = network.longest
     asked = [

@@ -27,7 +27,7 @@ _loops: list[FunctionType] = []
 
 
 def is_there() -> bool:
-    """Whether there is a compiler, and whether ``NUMBA_DISABLE_JIT`` leaves it on."""
+    """Return True if Numba is installed and ``NUMBA_DISABLE_JIT`` does not disable it."""
     return find_spec("numba") is not None and os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0")
 
 
@@ -45,7 +45,10 @@ class Pace:
         self.limit_s: float | None = None  # None: not decided yet
 
     def spent(self, seconds: float, say: Callable[[str], None]) -> None:
-        """Interpreted loops took this long: if too long, compile them all; ``say`` is called before the compilation, which takes time."""
+        """Record ``seconds`` of interpreted loops; after too many, compile all.
+
+        ``say`` is called before the compilation, which takes time.
+        """
         if not self.interpreted:
             return
         self.spent_s += seconds
@@ -57,7 +60,7 @@ class Pace:
             compile_all()
 
     def now_compiled(self) -> None:
-        """Nothing is interpreted any more."""
+        """Record that all loops are compiled."""
         self.interpreted = False
 
 
@@ -65,7 +68,7 @@ pace = Pace()
 
 
 def compile_all() -> None:
-    """From now on every loop is compiled at its first call. Callers find them by name in their modules, so the names are bound anew."""
+    """Compile every loop at its next call. Callers find loops by name in their modules, so the names are rebound."""
     from numba import config, njit  # noqa: PLC0415 (it takes long to import, and need not be there)
 
     setattr(config, "CACHE_DIR", str(_cache()))  # noqa: B010 (mypy rejects a plain assignment)

@@ -1,7 +1,9 @@
-"""Gradients made smaller before they are sent: the largest numbers alone, or four bits of each, with what is left over sent later.
+"""Compress gradients before they are sent: only the largest numbers, or four bits of each; the rest is added to later
+gradients.
 
-Both send about the same bytes (`SHARE`): a number of top-k takes its place, too. Error feedback (Stich et al., 2018; Karimireddy et al.,
-2019): a worker adds to its next gradient what compression took from the last. Only what is pushed is compressed, not the mean.
+Both send about the same bytes (`SHARE`): for top-k, the position of a number needs bytes, too. Error feedback (Stich et al., 2018;
+Karimireddy et al., 2019): a worker adds to its next gradient what compression removed from the last. Only gradients are compressed, not the
+mean.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from testbed.replay.training.layers import Array
 from testbed.replay.training.mean import gathered
 
 BITS, BLOCK = 4, 1024  # numbers of a block share a scale, a float32
-SHARE = BITS / 8 / ELEMENT + 1 / BLOCK  # of the bytes of a whole gradient: 12.6 %
+SHARE = BITS / 8 / ELEMENT + 1 / BLOCK  # fraction of the bytes of an uncompressed gradient: 12.6 %
 KEPT = SHARE / 2  # top-k: value and place, four bytes each
 Compression = Callable[[Array], Array]
 
@@ -30,7 +32,7 @@ def largest(values: Array) -> Array:
 
 
 def rounded(values: Array) -> Array:
-    """Every number to the nearest of 15 levels, evenly spaced up to the largest magnitude of its block."""
+    """Round every number to the nearest of 15 levels, evenly spaced up to the largest magnitude of its block."""
     padded = np.zeros(-(-len(values) // BLOCK) * BLOCK, np.float32)
     padded[: len(values)] = values
     blocks = padded.reshape(-1, BLOCK)

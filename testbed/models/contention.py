@@ -28,7 +28,7 @@ def linear(alpha: float, k: float) -> float:
 class Model:
     """The constants of equation 8. Rates in bit/s, times in seconds.
 
-    Without any it is the simplest model: an iteration takes what it computes, wherever.
+    With the defaults for rates, an iteration takes its computing time on any servers.
     """
 
     rate_bps: float = math.inf  # b_e: of each server's uplink
@@ -128,9 +128,9 @@ class Met:
 
 
 def met(held: Sequence[Sequence[Stint]], crosses: Sequence[Collection[Hashable]] = ()) -> list[Met]:
-    """p of every job, from the times at which jobs held GPUs: all times of each job, except those of zero length.
+    """Return p of every job, from the times at which jobs held GPUs: all times of each job, except those of zero length.
 
-    Jobs that span servers are counted on the fullest link of each one's ring: on the uplinks of its servers (eq. 6), and on what it
+    Jobs that span servers are counted on the fullest link of each one's ring: on the uplinks of its servers (eq. 6), and on the links in
     ``crosses`` in addition.
     """
     beyond = crosses or [()] * len(held)

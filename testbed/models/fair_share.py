@@ -10,13 +10,14 @@ import numpy as np
 def iteration_times(
     compute_s: Sequence[float], comm_s: Sequence[float], offsets_s: Sequence[float], iterations: Sequence[int]
 ) -> list[np.ndarray]:
-    """Times in seconds of each job's iterations, which compute and then communicate (``comm_s``: alone on the link).
+    """Return the times in seconds of each job's iterations, which compute and then communicate (``comm_s``: isolated
+    time on the link).
 
-    Each job that communicates has an equal share. A job goes on until every job has its ``iterations``.
+    All communicating jobs have equal shares. A job continues until every job has its ``iterations``.
     """
     compute, comm = np.asarray(compute_s, dtype=float), np.asarray(comm_s, dtype=float)
     began = np.asarray(offsets_s, dtype=float)
-    until, left = began + compute, np.full(len(comm), np.inf)  # of computing, and what is left to send
+    until, left = began + compute, np.full(len(comm), np.inf)  # end of computing, and seconds left to send
     found: list[list[float]] = [[] for _ in comm]
     now = 0.0
     while any(len(times) < count for times, count in zip(found, iterations, strict=True)):

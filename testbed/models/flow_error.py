@@ -1,4 +1,4 @@
-"""How far the flow simulator's gain is from that of the kernel, as measured (docs/explanation/flow-simulator.md)."""
+"""Measured differences between the flow simulator's gain and that of the kernel (docs/explanation/flow-simulator.md)."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
 """The flow-level simulator: jobs on a network as an event loop, without packets. Between events every flow has a constant rate.
 
-An iteration of a job is a graph of nodes: timers (computing), flows (a round of a collective on one way, or a whole ring in lockstep)
-and the order among them. Rates are max-min fair by weights (`testbed.models.maxmin`); the weight of a flow depends on the share r of its
-iteration's bytes that it has sent, in steps (`Force`), times a draw for each iteration: fair sharing is only neutrally stable, and
-random loss cycles move jobs apart. Nothing else of a transport is modelled: no windows, queues, losses or round trips.
-Times are in seconds, sizes in bits.
+An iteration of a job is a graph of nodes: timers (computing), flows (a round of a collective on one path, or a complete ring in lockstep) and their
+order. Rates are max-min fair by weights (`testbed.models.maxmin`). The weight of a flow depends on the fraction r of its iteration's bytes that
+it has sent, in steps (`Force`), times a random factor for each iteration: fair sharing is only neutrally stable, and random loss cycles move jobs
+apart. Windows, queues, losses and round trips are not modelled. Times are in seconds, sizes in bits.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from testbed.models.maxmin import Floats, Ints, Network
 from testbed.models.weight_function import EQUAL, Force
 
 NOWHERE = -1
-TIE_S = 1e-12  # what is due within it happens at once
-DONE = 1e-9  # of a flow's bits: less is nothing
+TIE_S = 1e-12  # events within this time, in seconds, are simultaneous
+DONE = 1e-9  # fraction of a flow's bits that counts as none
 ROOM = 1 << 16  # records between two looks
 SLICE = 2000  # events and flows processed, after which interpreted loops check the clock
 
@@ -60,7 +59,7 @@ class FlowJob:
 
 
 class Jobs(NamedTuple):
-    """Where jobs stand: arrays by node, by job, and records to be taken away."""
+    """The state of jobs: arrays by node, by job, and records to be read."""
 
     # By node.
     flows: npt.NDArray[np.bool_]
@@ -92,7 +91,7 @@ class Jobs(NamedTuple):
     weights: Floats
     factors: Floats  # [job, iteration modulo their number]
     chance: Floats  # [node, iteration modulo their number]
-    min_window: Floats  # frames for each flow up to which weights decide nothing
+    min_window: Floats  # frames of window for each flow, up to which weights have no effect
     free_window: Floats  # and from which they decide all; 0: always
     # Clocks, of nodes and then of jobs, as a heap.
     due: Floats
@@ -109,8 +108,8 @@ class Jobs(NamedTuple):
     keep: npt.NDArray[np.bool_]  # whether flows are recorded
     counts: Ints  # of clocks, of iterations, of flows, of events, of jobs that have ended since the last look; 1: the slice is over
     wanted: Ints  # iterations after which a job ends
-    batch: Floats  # rates are computed anew at multiples of it; 0: whenever something happens
-    share_at: Floats  # the next time; infinity: nothing has changed
+    batch: Floats  # rates are computed at multiples of it; 0: at every event
+    share_at: Floats  # the next computation of rates; infinity: none is due
 
 
 DRAWS = 256
@@ -170,7 +169,7 @@ class Ended:
     job: int
     iteration: int
     start_s: float
-    comm_start_s: float  # its end, if it sends nothing
+    comm_start_s: float  # equal to its end if it sends nothing
     end_s: float
 
 
@@ -191,13 +190,13 @@ class Loop:
         self, asked: Sequence[FlowJob], capacity: npt.ArrayLike, *, seed: int = 0, keep: bool = True, wait: bool = False,
         places: npt.ArrayLike | None = None, batch_s: float = 0.0, threshold: npt.ArrayLike = np.inf, say: Callable[[str], None] = lambda _: None,
     ) -> None:  # fmt: skip
-        """``threshold``: frames of queue from which each link marks.
+        """Prepare the simulation of jobs ``asked`` on links of ``capacity`` bit/s.
 
-        ``say`` is called before the loops are compiled, which takes long. ``places``: maximum number of links that a node crosses, if it is placed later.
+        ``threshold``: queue length, in frames, from which each link marks. ``say`` is called before the loops are compiled, which takes long.
+        ``places``: maximum number of links that a node crosses, if it is placed later.
 
-        ``batch_s``: in a large network with frequent events, rates are computed only at multiples of it. A flow that begins in
-        between sends at the rate of the next multiple from its start; a flow that ends leaves its share unused until there. Bytes of links are not
-        counted.
+        ``batch_s``: in a large network with frequent events, rates are computed only at multiples of it. A flow that begins in between sends at the rate
+        of the next multiple from its start; a flow that ends leaves its share unused until there. Bytes of links are not counted.
         """
         nodes = [node for job in asked for node in job.nodes]
         room = [len(node.links or ()) for node in nodes] if places is None else places
@@ -229,10 +228,11 @@ class Loop:
         change(self.net, self.state, link, capacity, self.now_s)
 
     def advance(self, until_s: float) -> None:
-        """Everything that happens up to then; to be repeated until `now_s` is there: records have an end (`taken`)."""
+        """Simulate up to ``until_s``, or until the records are full (`taken`); to be repeated until `now_s` has
+        reached it."""
         while pace.interpreted:
             begun = time.thread_time()
-            with np.errstate(all="ignore"):  # as compiled: what is divided by 0 is infinite
+            with np.errstate(all="ignore"):  # as in compiled code: division by 0 gives infinity
                 reached = float(advance(self.net, self.state, until_s, SLICE))
             pace.spent(time.thread_time() - begun, self.say)
             if self.state.counts[5] == 0:
@@ -241,13 +241,13 @@ class Loop:
         self.now_s = float(advance(self.net, self.state, until_s, 0))
 
     def run(self, until_s: float) -> Iterator[tuple[list[Ended], list[Sent]]]:
-        """The same, and what has ended, piece by piece."""
+        """Simulate up to ``until_s``, and yield ended iterations and sent flows piece by piece."""
         while self.now_s < until_s:
             self.advance(until_s)
             yield self.taken()
 
     def ended_jobs(self) -> bool:
-        """Whether a job has ended since the last call (`advance` stops there)."""
+        """Return True if a job has ended since the last call (`advance` stops there)."""
         found = self.state.counts[4] > 0
         self.state.counts[4] = 0
         return bool(found)
@@ -269,7 +269,7 @@ class Loop:
 
     @property
     def following_s(self) -> float:
-        """When something happens next; infinity: never."""
+        """Return the time of the next event in seconds; infinity: none."""
         return float(self.state.due[self.state.heap[0]]) if self.state.counts[0] else np.inf
 
     @property
@@ -286,9 +286,9 @@ class Loop:
 
 @compiled
 def advance(net: Network, state: Jobs, until_s: float, most: int) -> float:
-    """All events up to ``until_s``; the time that was reached, which is earlier if there is no more room for records.
+    """Process all events up to ``until_s``; return the reached time, which is earlier if the records are full.
 
-    After ``most`` events and flows looked at (0: any number) it returns in between, and sets the last of ``counts``: to be called again.
+    After ``most`` events and examined flows (0: any number) it returns early and sets the last of ``counts``: it must be called again.
     """
     counts = state.counts
     room = len(state.ended) - 64, len(state.sent) - 4096
@@ -327,7 +327,7 @@ def advance(net: Network, state: Jobs, until_s: float, most: int) -> float:
 
 @compiled
 def begin(state: Jobs, job: int, at_s: float) -> None:
-    """Its next iteration begins at ``at_s``, or where its grid has a slot (`testbed.core.grid`)."""
+    """Begin the next iteration of a job at ``at_s``, or at the next slot of its grid (`testbed.core.grid`)."""
     period = state.period[job]
     if period > 0:
         past = (at_s - state.phase[job]) % period
@@ -466,7 +466,7 @@ def _account(net: Network, state: Jobs, node: int, now: float) -> None:
 def _on_its_way(net: Network, state: Jobs, node: int, now: float) -> None:
     """A flow has ended, or reaches the next step of its weight function."""
     _account(net, state, node, now)
-    # The clock of a flow without a further step was set for its end. What is left is then an error of rounding, which may be
+    # The clock of a flow without a further step was set for its end. The rest is then a rounding error, which may be
     # large relative to a small flow: a float of seconds resolves only 4e-16 s.
     if state.left[node] <= DONE * state.amount[node] or _after(state, node) == 0:
         _leave(net, state, node)
@@ -571,13 +571,13 @@ def _after(state: Jobs, node: int) -> float:
 
 @compiled
 def _set(state: Jobs, clock: int, due: float) -> None:
-    """A clock goes off at ``due``; infinity: never."""
+    """Set a clock to go off at ``due`` seconds; infinity: never."""
     _move(state.due, state.heap, state.place, state.counts, clock, due)
 
 
 @compiled
 def _move(dues: Floats, heap: Ints, place: Ints, counts: Ints, clock: int, due: float) -> None:
-    """The same, by its arrays alone: to hand over all of them takes longer than what is done."""
+    """Set a clock, given only its arrays: passing all arrays takes longer than the work."""
     at = place[clock]
     dues[clock] = due
     if due == np.inf:
@@ -611,7 +611,7 @@ def _move(dues: Floats, heap: Ints, place: Ints, counts: Ints, clock: int, due: 
 
 @compiled
 def _earlier(dues: Floats, left: int, right: int) -> bool:
-    """Ties go by number, so that the order does not depend on what was before."""
+    """Compare two clocks; ties go by number, so that the order does not depend on the past."""
     return bool(dues[left] < dues[right] or (dues[left] == dues[right] and left < right))
 
 

@@ -1,7 +1,8 @@
-"""How a congestion control shares a link in the flow-level simulator: weights that go as F^p, with random variation.
+"""Weights by which congestion controls share a link in the flow-level simulator: proportional to F^p, with random
+variation.
 
-The numbers were fitted to runs of the real stack (experiments/twin/twin-fit.toml), not to those that judge the simulator
-(experiments/twin.toml; docs/explanation/flow-simulator.md).
+The numbers were fitted to runs of the real stack (experiments/twin/twin-fit.toml), not to those that judge the simulator (experiments/twin.toml;
+docs/explanation/flow-simulator.md).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ BAND = 1e6  # of strict priority: by how much a band outweighs the one below
 # Below the first value MLTCP's flows are equal in the kernel, too: emulated iterations were within 3 % of the computed ones (four mixes).
 # Reno's jobs drift apart by chance there, by 0 to 16 %.
 WINDOWS = (2.5, 3.5)
-LEAST = 0.01  # weights stay above nothing
+LEAST = 0.01  # smallest weight
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def base(control: CongestionControl) -> str:
 
 
 def force(control: CongestionControl, *, exponent: float | None = None, steps: int = STEPS) -> Force:
-    """Its weights by r; 1 for what is no MLTCP. ``exponent``: another than its base has."""
+    """Return the weights by r, in ``steps`` steps; 1 without MLTCP. ``exponent``: replaces that of the base."""
     if not control.traits.learns:
         return Force()
     constants, curve = catalogue.effective(control), factor(control)
@@ -70,10 +71,10 @@ def factor(control: CongestionControl) -> Curve:
 
 
 def spread(plan: Plan, job: JobPlan) -> float:
-    """How much the logarithm of a flow's weight varies from one iteration of ``job`` to the next.
+    """Return the standard deviation of the logarithm of a flow's weight between iterations of ``job``.
 
-    A loss cycle of Reno is half a window of round trips. What each cycle adds by chance, which was measured, is
-    averaged over those of a phase in which every flow of the run sends, by one bottleneck as the experiment has it.
+    A loss cycle of Reno is half a window of round trips. The measured random contribution of a cycle is averaged over the cycles of a phase in which
+    every flow of the run sends over one bottleneck.
     """
     flows = sum(one.channels for one in plan.jobs)
     largest_bits = 8 * max(job.bytes_per_worker, default=0) / job.channels / payload_share(plan.link.mtu)

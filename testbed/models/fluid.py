@@ -1,9 +1,9 @@
 """The fluid model: training jobs on one link as differential equations instead of packets.
 
-Each job computes, then communicates; while several communicate, job k gets F(r_k)^p / Σ F(r_j)^p of the link, where r is the
-share of its iteration's bytes that it has sent (`testbed.models.curves`). Weights change all the time, other than in the shift
-equation, which freezes them. Steps are short against a communication phase and end exactly where a phase begins or ends.
-Nothing is fitted: what packets do beyond this (loss cycles, slow start, queues) is the difference to a measurement.
+Each job computes, then communicates. While several communicate, job k gets F(r_k)^p / Σ F(r_j)^p of the link, where r is the fraction of its
+iteration's bytes that it has sent (`testbed.models.curves`). Weights change continuously, unlike in the shift equation, which freezes
+them. Steps are short relative to a communication phase and end exactly where a phase begins or ends. Nothing is fitted: effects of packets (loss
+cycles, slow start, queues) are the difference to a measurement.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class Flows:
         return np.asarray(self.end_s - self.start_s)
 
     def interleaved_at(self, ideal_s: npt.ArrayLike, within: float = 0.05) -> np.ndarray:
-        """For each replica the result that `testbed.core.runs.metrics.interleaved_at` gives for a run; infinity: never."""
+        """Return for each replica the result that `testbed.core.runs.metrics.interleaved_at` gives for a run;
+        infinity: never."""
         outside = np.any(self.times_s > np.asarray(ideal_s) * (1 + within), axis=2)
         last = outside.shape[1] - 1 - np.argmax(outside[:, ::-1], axis=1)
         first = np.where(np.any(outside, axis=1), last + 1, 0).astype(float)
@@ -60,10 +61,11 @@ def simulate(
     noise_s: float = 0.0,
     seed: int = 0,
 ) -> Flows:
-    """Run jobs (``compute_s`` and ``comm_s`` alone, one value per job) from ``offsets_s`` ([replica, job], or one replica's).
+    """Simulate jobs with isolated times ``compute_s`` and ``comm_s`` (one value per job), started at ``offsets_s``
+    ([replica, job], or one replica's).
 
-    Until iteration ``mltcp_active_from`` of a job its F is 1. ``noise_s``: standard deviation of normal noise on each compute
-    phase, which is never shorter than nothing. A job goes on until all have their iterations; only the first count.
+    Until iteration ``mltcp_active_from`` of a job its F is 1. ``noise_s``: standard deviation of normal noise on each compute phase, in seconds; the
+    result is at least 0. A job continues until all have their iterations; only the first ``iterations`` count.
     """
     offsets = np.atleast_2d(np.asarray(offsets_s, dtype=float))
     replicas, jobs = offsets.shape

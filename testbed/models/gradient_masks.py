@@ -1,7 +1,7 @@
-"""Packets to remove from gradients: a share of each worker's, sampled in each round from those that may be removed.
+"""Select packets to remove from gradients: a fraction of each worker's, sampled in each round from the candidates.
 
-What MLT (NSDI 2024, section 3, and its tables of bounds) rests on: what is lost matters more than how much. A packet's importance is the
-mean magnitude of its numbers; missing ranges are zeros, as published.
+This tests the premise of MLT (NSDI 2024, section 3, and its tables of bounds): the effect of a loss depends on which packets are lost. A packet's
+importance is the mean magnitude of its numbers; missing ranges are zeros, as published.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Candidates = Callable[
 
 
 def anywhere(magnitudes: npt.NDArray[np.float64]) -> Chosen:
-    """Every packet."""
+    """Return all packets."""
     return np.arange(len(magnitudes))
 
 
@@ -34,7 +34,7 @@ def unimportant(magnitudes: npt.NDArray[np.float64]) -> Chosen:
 
 
 def third(number: int) -> Candidates:
-    """One of three equal parts by magnitude, from the smallest, 0, to the largest, 2."""
+    """Return the candidates of one of three equal parts by magnitude, from the smallest, 0, to the largest, 2."""
 
     def candidates(magnitudes: npt.NDArray[np.float64]) -> Chosen:
         return np.array_split(np.argsort(magnitudes, kind="stable"), 3)[number]
@@ -54,9 +54,9 @@ def within(begin: int, end: int) -> Candidates:
 
 @dataclass
 class Dropped:
-    """The mean of gradients of which a share of the ``candidates`` is missing (a `testbed.models.learning.Mean`).
+    """The mean of gradients of which a fraction of the ``candidates`` is missing (a `testbed.models.learning.Mean`).
 
-    ``of_all``: the share refers to all packets, not to the candidates alone. If there are too few candidates, all of them are taken.
+    ``of_all``: the fraction refers to all packets instead of the candidates. If there are too few candidates, all of them are removed.
     """
 
     share: float

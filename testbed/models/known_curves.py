@@ -1,6 +1,6 @@
-"""Published curves of congestion controls and queues, as formulas: what a testbed has to show of stock protocols.
+"""Published curves of congestion controls and queues, as formulas: reference values for stock protocols on a testbed.
 
-Windows are in segments, queues in frames, rates in shares of a link.
+Windows are in segments, queues in frames, rates in fractions of a link.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ def cubic_window(loss: float, rtt_s: float) -> float:
 
 
 def cubic_window_random(loss: float, rtt_s: float) -> float:
-    """Where each packet is lost independently: windows that vary are larger in the mean (Poojary and Sharma, arXiv 1510.08496)."""
+    """Return CUBIC's mean window with independent random losses, which is larger than with regular ones (Poojary and
+    Sharma, arXiv 1510.08496)."""
     return max(RANDOM_CUBIC * _cubic_alone(loss, rtt_s), RANDOM_RENO * reno_window(loss))
 
 

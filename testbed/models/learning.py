@@ -1,7 +1,7 @@
-"""A small training whose gradients arrive with missing ranges: the cost in accuracy, computed.
+"""Compute the cost in accuracy of missing ranges in the gradients of a small training.
 
-Which bytes are missing is given: a transport that does not look into what it carries would have lost the same of these. Where it does look,
-or where it matters what a training sends next, jobs learn inside the run (`testbed.replay.training`).
+The missing bytes are given: a transport that does not examine its data would lose the same ones. If it does, or if the next gradients depend on
+losses, jobs train inside the run (`testbed.replay.training`).
 """
 
 from __future__ import annotations
@@ -22,14 +22,12 @@ from testbed.replay.training.models import perceptron
 
 Fill = training.Fill
 FILLS: tuple[Fill, ...] = get_args(Fill)
-Mean = Callable[
-    [Sequence[Array], Sequence[Holes]], Array
-]  # what a server makes of its workers' gradients, round after round
+Mean = Callable[[Sequence[Array], Sequence[Holes]], Array]  # a server's mean of its workers' gradients, in every round
 
 
 @cache
 def task(name: str = "perceptron") -> Task:
-    """The data that the model of that name learns."""
+    """Return the model called ``name``, with its data."""
     found: Task = find(name).task()
     return found
 
@@ -45,7 +43,7 @@ def fill(trains: str) -> Fill:
 
 
 def disperses(trains: str) -> bool:
-    """Whether its gradients travel Hadamard-transformed."""
+    """Return True if gradients are sent Hadamard-transformed."""
     return parse(trains).options.hadamard
 
 
@@ -71,7 +69,7 @@ def train(
     """
     draw = np.random.default_rng(seed)
     flat = task.model.first(draw)
-    owed = [np.zeros(task.parameters, np.float32) for _ in missing[0]]  # by `feedback`: what a worker lost so far
+    owed = [np.zeros(task.parameters, np.float32) for _ in missing[0]]  # `feedback`: the lost sum of each worker so far
     accuracies: list[float] = []
     velocity: Array = np.zeros(task.parameters, np.float32)
     for number, holes in enumerate(missing, 1):

@@ -18,7 +18,7 @@ from testbed.models.compiled import compiled
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 EXACT = 1e-12  # by which levels may differ, as a share, and count as equal
-LOST = 1e-6  # of a sum: what is left of it after taking away is added up anew
+LOST = 1e-6  # relative remainder of a sum after subtractions below which it is computed anew
 NOWHERE = -1
 
 
@@ -29,7 +29,7 @@ class Network(NamedTuple):
     first: Ints
     crossed: Ints  # how many links it crosses
     over: Ints  # by place: the link
-    times: Floats  # by place: what a rate of 1 is on it
+    times: Floats  # by place: load on the link per unit of rate
     owner: Ints  # by place: the flow
     weight: Floats
     rate: Floats
@@ -259,7 +259,8 @@ def _narrowest(net: Network, flow: int) -> int:
 
 @compiled
 def _fill(net: Network) -> None:
-    """The chosen flows alone, with the others fixed: all levels rise until a link is full, and so on."""
+    """Fill only the chosen flows, with the others fixed: all levels rise until a link is full, and again with the
+    rest."""
     rising = 0
     for number in range(net.counts[0]):
         flow = net.flows[number]
@@ -305,7 +306,7 @@ def _rise(net: Network, rising: int) -> None:
             net.heap[0] = net.heap[size]
             _sink(net.heap, net.key, 0, size)
             continue
-        if net.wants[tightest] < LOST * net.whole[tightest]:  # weights so unlike that differences mean nothing any more
+        if net.wants[tightest] < LOST * net.whole[tightest]:  # weights so different that rounding dominates
             _add_up(net, tightest)
         least = net.room[tightest] / net.wants[tightest]
         if least > net.key[tightest]:
@@ -374,7 +375,7 @@ def settle(net: Network, flow: int) -> None:
 
 @compiled
 def forget(net: Network) -> None:
-    """No flow is chosen."""
+    """Clear the set of chosen flows."""
     for number in range(net.counts[0]):
         net.chosen[net.flows[number]] = False
     net.counts[0] = 0

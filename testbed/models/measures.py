@@ -114,8 +114,8 @@ def _idle(ran: Sequence[Ran], count: int, lasts: float, iteration_s: IterationTi
         if not job.held and waits_from < job.end_s:  # it never got any
             events += [(waits_from, 0, wanted), (job.end_s, 0, -wanted)]
     free, sums = count, {"fragment": 0.0, "waiting": 0.0, "no_job": 0.0}
-    waiting = Counter[int]()  # how many jobs want so many GPUs
-    wants: list[int] = []  # of these numbers, ascending, those that a job wants
+    waiting = Counter[int]()  # number of waiting jobs by requested GPUs
+    wants: list[int] = []  # the requested numbers of GPUs, ascending
     ordered = sorted(events)
     for (at, taken, waits), following in itertools.zip_longest(ordered, ordered[1:]):
         free -= taken

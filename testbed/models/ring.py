@@ -1,7 +1,7 @@
-"""Training whose gradients go around a ring and lose packets: the result of each rank, computed.
+"""Compute the training result of each rank if gradients are summed in a ring that loses packets.
 
-In the first half of a ring all-reduce (reduce-scatter) a missing range loses the sum of all ranks before it; in the second (all-gather) it leaves
-the waiting rank, and all ranks after it, without the sum. Parameters there stay unchanged (as in MLT, NSDI 2024: a missing gradient is 0), so
+In the first half of a ring all-reduce (reduce-scatter), a missing range loses the sum of all ranks before it. In the second (all-gather), it leaves the
+receiving rank, and all ranks after it, without the sum. Parameters there stay unchanged (as in MLT, NSDI 2024: a missing gradient is 0), so
 replicas diverge, until one rank sends its own to the others, reliably.
 """
 
@@ -43,7 +43,7 @@ def reduced(gradients: Sequence[Array], arrives: Callable[[int, int, int], Here]
         gathers = step >= n - 1
         sent = [one.copy() for one in sums]
         for rank in range(n):
-            # What the left one sends: in the first half its own chunk, then the one it has just received; in the second what is whole there.
+            # The left neighbour sends: in the first half its own chunk, then the one it has just received; in the second the complete sums.
             chunk = chunks[(rank - 1 - step) % n if not gathers else (rank - (step - n + 1)) % n]
             here = arrives(step, rank, chunk.stop - chunk.start)
             came = np.where(here, sent[(rank - 1) % n][chunk], np.float32(0))
@@ -52,7 +52,8 @@ def reduced(gradients: Sequence[Array], arrives: Callable[[int, int, int], Here]
 
 
 def lost(share: float, seed: int, ranks: int, *, gathers: bool = True) -> Arrives:
-    """Every packet of every hop is lost with this chance, in every round anew; without ``gathers`` only gradients are."""
+    """Return an `Arrives` in which every packet of every hop is lost with probability ``share``; without ``gathers``
+    only gradients are."""
 
     def arrives(number: int, step: int, rank: int, count: int) -> Here:
         if not gathers and step >= ranks - 1:

@@ -1,9 +1,13 @@
-"""A run's jobs that hold GPUs, in the numbers of a schedule: by `testbed.models.measures`, as of one that the event loop computes.
+"""Compute scheduling metrics for an emulated run whose jobs request GPUs.
 
-``jobs.csv`` holds all that is measured. Contention follows from which jobs held which GPUs, when, and which bottlenecks their flows
-cross. A run of several jobs does not show the iteration time of a job in isolation. On the servers that it got that is what it took in isolation, if
-every job was run alone, else its ideal (`JobPlan.ideal_s`); on fewer of them, if fewer would hold it, always the ideal there
-(`JobPlan.fewest_s`).
+Uses `testbed.models.measures`, so emulated and simulated schedules report the same metrics.
+
+Sources of each quantity:
+
+- start and end times: measured (``jobs.csv``)
+- contention: derived from the GPUs that each job held and the bottlenecks that its flows crossed
+- isolated iteration time: the time measured in the job's isolated run if there is one, otherwise its
+  ideal (`JobPlan.ideal_s`). On fewer servers than the job used, always the ideal (`JobPlan.fewest_s`).
 """
 
 from __future__ import annotations
@@ -91,7 +95,7 @@ def _held(run: Run, job: JobPlan, row: Mapping[Hashable, Any]) -> tuple[Stint, .
 
 
 def life(job: JobPlan) -> Life:
-    """When it may hold which GPUs; raises `LoadError` if it holds none."""
+    """Return the GPUs that a job may hold, and its times. Raises `LoadError` if it requests none."""
     if job.life is None:
         raise LoadError(f"job {job.job} holds no GPUs")
     return job.life

@@ -83,7 +83,8 @@ def by_cell(cells: Iterable[Sequence[float]]) -> Estimate:
 
 
 def ends(values: Sequence[float]) -> Interval:
-    """The interval of the mean or, of too few values for one, the least and the largest: what a criterion must beat."""
+    """Return the confidence interval of the mean or, for too few values, the smallest and the largest: the range that
+    a criterion must beat."""
     return interval(values) or (min(values), max(values))
 
 
@@ -93,7 +94,7 @@ def geometric_mean(values: Iterable[float]) -> float:
 
 
 def ratio_ends(values: Sequence[float]) -> Interval:
-    """As `ends`, of ratios."""
+    """Return `ends` for ratios, with the interval computed from logarithms."""
     return log_interval(values) or (min(values), max(values))
 
 

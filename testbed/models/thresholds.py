@@ -1,8 +1,8 @@
-"""How long each band of a switch's port may become before it drops, as the appendix of MLT (NSDI 2024) models it.
+"""Solve for the drop thresholds of a port's priority queues, as the appendix of MLT (NSDI 2024) models them.
 
-The queue of a band is two of M/M/1/m: one of the packets that may be dropped, up to its threshold, and one of the others, up to what
-the band may hold. What each loses costs rounds of training; thresholds are to cost as few as possible. The paper gives the program
-and neither its numbers nor its solution; here SciPy solves it, and the numbers are those of the same paper's bounds.
+Each priority queue is modelled as two M/M/1/m queues: one of droppable packets, up to its threshold, and one of the others, up to its capacity.
+Losses of each cost rounds of training; the thresholds minimise that cost. The paper gives the program without its numbers and solution. Here SciPy
+solves it, with the numbers of the same paper's bounds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Threshold:
 
 
 def lost(load: float, room: float) -> float:
-    """The blocking probability of an M/M/1/m queue: the share of its packets that find it full (``room`` packets, a real number)."""
+    """Return the blocking probability of an M/M/1/m queue with offered ``load`` and ``room`` packets (a real number)."""
     if abs(load - 1) < 1e-9:
         return 1 / (room + 1)
     return float(load**room * (1 - load) / (1 - load ** (room + 1)))
@@ -46,9 +46,10 @@ def rounds(found: list[Threshold], load: float, small: float) -> float:
 
 
 def solve(bands: int, packets: int, load: float = 1.0, small: float = 0.5) -> list[Threshold]:
-    """The threshold of each band, the highest first: so that a port of ``packets`` costs the fewest rounds.
+    """Return the threshold of each priority queue, the highest first, that minimises the rounds lost by a port of
+    ``packets`` packets.
 
-    Raises `ValueError` where each band has room for less than two packets.
+    Raises `ValueError` if each queue holds fewer than two packets.
     """
     if packets < 2 * bands:
         raise ValueError(f"{packets} packets are too few for {bands} bands")
@@ -60,7 +61,7 @@ def solve(bands: int, packets: int, load: float = 1.0, small: float = 0.5) -> li
     unit = rounds([Threshold(share / 2, share)] * bands, load, small)
     begin = np.tile([0.5, 1.0], bands)
     total = np.tile([0.0, 1.0], bands)
-    ordered = np.kron(np.eye(bands), [-1.0, 1.0])  # a threshold is no more than what the band may hold
+    ordered = np.kron(np.eye(bands), [-1.0, 1.0])  # a threshold is at most the capacity of its queue
     found = minimize(
         cost, begin, method="SLSQP", bounds=[(1 / share, bands)] * (2 * bands), options={"maxiter": 1000, "ftol": 1e-11},
         constraints=[LinearConstraint(total, bands, bands), LinearConstraint(ordered, 0.0, np.inf)],

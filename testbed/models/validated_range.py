@@ -1,7 +1,8 @@
-"""Where the flow simulator was held against virtual time, and how far off its gains were there (benchmarks/flow_validation.py; docs/explanation/flow-simulator.md).
+"""The range in which the flow simulator was compared with virtual time (benchmarks/flow_validation.py;
+docs/explanation/flow-simulator.md).
 
-The gain is the time of an iteration under Reno ÷ that under MLTCP-Reno, in the mean over jobs. `BOUNDS` is the range; `check` lists the properties of a plan that
-are outside it, with the reason why that matters. Errors are in `testbed.models.flow_error`.
+The gain is the iteration time under Reno ÷ that under MLTCP-Reno, mean over jobs. `BOUNDS` is the range; `check` lists the properties of a plan
+outside it, with the reason why that matters. The errors of the gain are in `testbed.models.flow_error`.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ WIDE = "rings of more than two workers were not compared"
 
 
 class Reason(NamedTuple):
-    """Why a plan is outside the range."""
+    """The reason why a plan is outside the range."""
 
     bound: str  # its name
-    text: str  # for people, without full stop
+    text: str  # in words, without full stop
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Bound:
     name: str
     low: float
     high: float
-    text: str  # what a value outside is called, with the fields "value", "low" and "high"
+    text: str  # description of a value outside, with the fields "value", "low" and "high"
 
     def reason(self, value: float) -> Reason | None:
         if self.low <= value <= self.high:
@@ -115,7 +116,7 @@ class SharedLink(NamedTuple):
 
 
 def shared_links(plan: Plan) -> list[SharedLink]:
-    """Every bottleneck that several jobs share."""
+    """Return every bottleneck that several jobs share."""
     topo = networks.made(plan.topology, plan.topology_args, plan.nics_per_server)
     return list(_shared(plan, [_on_links(topo, plan, job) for job in plan.jobs]))
 
@@ -190,7 +191,7 @@ def _setting(plan: Plan, job: JobPlan) -> str:
 
 
 def uncompared(control: CongestionControl) -> str:
-    """Why no run of it is like those that were compared; empty: some are."""
+    """Return why no comparison covers ``control``; empty if one does."""
     sharing = flow_weights.BASES.get(flow_weights.base(control))
     compared = sharing is not None and (sharing.compared_mltcp if control.traits.learns else sharing.compared)
     return "" if compared else f"{control.name} was not compared"

@@ -24,7 +24,8 @@ def names() -> list[str]:
 
 
 def find(name: str) -> Callable[..., Topo]:
-    """The factory of the `Topo` called ``name``: its class, or the only one of the file (``./mine.py``) or the installed module ``name``.
+    """Return the factory of the `Topo` called ``name``: a registered class, or the only one of a file (``./mine.py``)
+    or installed module.
 
     A Mininet script, and a plain `Topo` of a file, become a `mininet_script.MininetTopo`.
 

@@ -1,6 +1,6 @@
 """A topology as numbered one-way links and paths between servers, for models of flows.
 
-A topology file suffices: its nodes, its links and their `rate`. Thousands of servers take seconds.
+A topology file suffices: its nodes, its links and their `rate`. A network of thousands of servers takes seconds to build.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class FlowNetwork:
 
     @property
     def longest(self) -> int:
-        """No shortest path between servers has more links: twice the distance of the router farthest from any one, and both ends."""
+        """Return an upper bound of the links on a shortest path between servers: twice the largest distance from one
+        router, plus both ends."""
         routers = self._hops_to(next(iter(self._routers)))
         return 2 * max(routers.values()) + 2
 

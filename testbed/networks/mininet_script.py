@@ -103,7 +103,7 @@ class MininetTopo(RoutedTopo):
 
 
 def _allow(what: str, told: Mapping[str, Any], known: set[str], classes: set[str] | None = None) -> None:
-    """Raises `ScriptError` for an option that nothing here honours."""
+    """Raise `ScriptError` for an option that the testbed does not support."""
     cls = told.get("cls")
     if cls is not None and not _is_of_mininet(cls, classes):
         raise ScriptError(
@@ -195,7 +195,7 @@ def routed(factory: Callable[..., Topo]) -> Callable[..., Topo]:
 
 
 def is_script(path: Path) -> bool:
-    """Whether a file uses Mininet and has no ``topos``, Mininet's table of topologies."""
+    """Return True if a file uses Mininet and has no ``topos``, Mininet's table of topologies."""
     try:
         body = ast.parse(path.read_bytes()).body
     except (OSError, SyntaxError, ValueError):
@@ -256,7 +256,7 @@ class BuiltError(BaseException):
 
 
 class Recorder:
-    """Stands for `mininet.net.Mininet` while a script is executed for its network."""
+    """A replacement of `mininet.net.Mininet` that records the network of a script."""
 
     found: Topo | None = None
 
@@ -299,7 +299,7 @@ class Recorder:
 
 
 def check_options(options: Mapping[str, Any]) -> None:
-    """Raises `ScriptError` for what ``Mininet(…)`` is given that nothing here honours."""
+    """Raise `ScriptError` for options of ``Mininet(…)`` that the testbed does not support."""
     base = options.get("ipBase")
     if base is not None and IPv4Interface(base).network.network_address != IPv4Address(ADDRESSES_FROM):
         raise ScriptError(f"Mininet(ipBase={base!r}): give each host its own address: addHost('h1', ip='…').")
@@ -344,7 +344,8 @@ def _without_machine(path: Path, network: type) -> Iterator[None]:
 
 @contextlib.contextmanager
 def stand_ins(path: Path, others: Mapping[str, Any]) -> Iterator[None]:
-    """Inside, a script at ``path`` imports these instead of Mininet's modules, with its arguments and folder as if started directly."""
+    """Replace Mininet's modules by ``others`` while a script at ``path`` runs, with its arguments and folder as if
+    started directly."""
     with contextlib.ExitStack() as stack:
         for name, other in others.items():
             module, _, attribute = name.rpartition(".")

@@ -110,7 +110,10 @@ class RoutedTopo(Topo):  # type: ignore[misc]
 
     @classmethod
     def for_servers(cls, gpus: Sequence[int]) -> RoutedTopo:
-        """A network with room for servers of so many GPUs each; raises `NotImplementedError` where a class has no such size."""
+        """Return a network for servers with these numbers of GPUs.
+
+        Raises `NotImplementedError` if the class cannot be sized.
+        """
         raise NotImplementedError(f"{cls.__name__} has no size of its own: give it arguments, as in NAME,4,4")
 
     def addHost(self, name: str, **opts: Any) -> str:
@@ -126,7 +129,7 @@ class RoutedTopo(Topo):  # type: ignore[misc]
         return name
 
     def nic(self, server: str, rank: int) -> str:
-        """The host that stands for the interface of a server's rank: rank r of a server uses interface r mod n."""
+        """Return the host that represents the NIC of a server's rank: rank r uses NIC r mod n."""
         own = self.nic_hosts.get(server, (server,))
         return own[rank % len(own)]
 
@@ -142,10 +145,9 @@ class RoutedTopo(Topo):  # type: ignore[misc]
     def link(self, a: str, b: str, *, bottleneck: bool = False, **settings: Any) -> None:
         """Join ``a`` and ``b``; a ``bottleneck`` is shaped to the experiment's rate and buffer.
 
-        ``settings`` replace the experiment's settings for this link, with units:
-        ``rate`` (or a share of the experiment's: ``"50%"``), ``buffer`` and ``ecn`` of a
-        bottleneck; ``delay``, ``jitter``, ``loss`` and ``corrupt`` of any other link (at its routers'
-        ends: a host that sends delays nothing). A server of several interfaces has such a link for each.
+        ``settings`` override the experiment's for this link, with units: ``rate`` (or a fraction of the experiment's: ``"50%"``),
+        ``buffer`` and ``ecn`` of a bottleneck; ``delay``, ``jitter``, ``loss`` and ``corrupt`` of any other link (at its routers'
+        ends: a host does not delay what it sends). A server with several NICs has such a link for each.
         """
         for first in self.nic_hosts.get(a, (a,)):
             for second in self.nic_hosts.get(b, (b,)):
@@ -162,7 +164,7 @@ class RoutedTopo(Topo):  # type: ignore[misc]
                      bottleneck=bottleneck, **settings)  # fmt: skip
 
     def routes(self, failed: Collection[tuple[str, str]] = ()) -> dict[str, Routes]:
-        """For each router the shortest ways to every subnet it is not in itself, as if the ``failed`` links were not there."""
+        """Return for each router the shortest paths to every remote subnet, without the ``failed`` links."""
         neighbours = self._neighbours(failed)
         routers = {node for node in self.nodes() if self.isRouter(node)}
         result: dict[str, Routes] = {router: [] for router in routers}
@@ -186,7 +188,7 @@ class RoutedTopo(Topo):  # type: ignore[misc]
         for router in hops:
             nearer = [near for near in neighbours[router] if hops.get(near) == hops[router] - 1]
             if nearer:
-                # Nothing but pings ends between two routers: one way there is enough.
+                # Only pings end between two routers, so one path there is enough.
                 yield router, tuple(self._addresses[near, router] for near in nearer[: 1 if len(ends) > 1 else None])
 
     @cached_property
@@ -253,7 +255,8 @@ def _hops(topo: Topo, target: str) -> Mapping[str, int]:
 
 
 def _hops_from(topo: Topo, node: str, target: str) -> int:
-    """How many links ``node`` is from ``target``; `NOWHERE` if no path leads there, or none that goes on from ``node``."""
+    """Return the number of links from ``node`` to ``target``; `NOWHERE` if there is no path, or ``node`` forwards
+    nothing."""
     if node == target:
         return 0
     near = _neighbours(topo).get(target, [])
@@ -292,7 +295,7 @@ def path(topo: Topo, source: str, target: str) -> list[str]:
 
 
 def has_choice(topo: Topo) -> bool:
-    """Whether any router has several equally short ways to some host."""
+    """Return True if a router has several shortest paths to a host."""
     neighbours, between = _neighbours(topo), _between(topo)
     ends = dict.fromkeys(near[0] for near in neighbours.values() if len(near) == 1 and near[0] in between)
     return any(

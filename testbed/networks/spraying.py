@@ -1,13 +1,17 @@
-"""A path is an address: each host has one for every path to it, and routers go by it.
+"""Give each host one IP address per path, so that a sender can spray packets over all paths.
 
-With S spines a host has S addresses in addition to its own, and a leaf sends packets for the p-th of them by the p-th spine. So a
-sender chooses the way of every single packet by its destination, with one socket; what goes to a host's own address is hashed
-over all of them (ECMP). Where routers cannot be configured with paths, a host may have any number of addresses that they
-hash one by one (`hashed`), as they hash random source ports. With several stages of choice, as in a fat tree, a path is one choice at each of them: the
-number of a path, written in a system of mixed radix.
+With S spines, each host has S addresses in addition to its primary one. A leaf forwards packets for the p-th
+address over the p-th spine. The sender selects a path per packet by destination address, from one socket.
+Packets to the primary address are still hashed per flow (ECMP).
 
-TCP uses one address of a peer, and routers spray for it (`turns`): TCP numbers the packets of a connection one by one (the
-identification of the IP header), and the lowest bits of that number select the path.
+`hashed`: any number of addresses without per-path routes. Routers hash the addresses, as they would hash
+random source ports.
+
+Multi-stage networks (fat tree): a path is one choice per stage. Its number encodes these choices in a
+mixed-radix system.
+
+`turns`: spraying for TCP, which knows only one address per peer. TCP increments the IP identification field
+for each packet of a connection; routers select the path by the low bits of that field.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ MOST = 64  # paths
 
 
 def paths(topo: RoutedTopo) -> int:
-    """How many ways there are from one end of the network to the other; 1: no router has a choice."""
+    """Return the number of paths across the network, at most `MOST`; 1: no router has a choice."""
     count = 1
     for choices in _choices(topo).values():
         count *= choices
@@ -37,7 +41,7 @@ def address(topo: RoutedTopo, host: str, path: int) -> str:
 
 
 def routes(topo: RoutedTopo, count: int) -> dict[str, dict[str, tuple[str, ...]]]:
-    """For each router the next hop to each of ``count`` addresses of every host, which are as many as paths."""
+    """Return for each router the next hop to each of ``count`` addresses of every host, one address per path."""
     levels, choices = _levels(topo), _choices(topo)
     divisor, below = {}, 1
     for level, width in sorted(choices.items()):
@@ -57,7 +61,7 @@ def routes(topo: RoutedTopo, count: int) -> dict[str, dict[str, tuple[str, ...]]
 def to_addresses(
     topo: RoutedTopo, addresses: Mapping[str, str], routes: Mapping[str, Routes]
 ) -> dict[str, dict[str, tuple[str, ...]]]:
-    """For each router the next hops to further ``addresses`` of hosts, where it has these ``routes``."""
+    """Return for each router the next hops to further ``addresses`` of hosts, given its ``routes``."""
     return {
         router: {addresses[host]: vias for host, vias in _vias(topo, router, dict(routes[router])).items() if host in addresses}
         for router in _levels(topo)
@@ -65,7 +69,8 @@ def to_addresses(
 
 
 def hashed(topo: RoutedTopo, count: int) -> dict[str, dict[str, tuple[str, ...]]]:
-    """For each router the next hops to each of ``count`` addresses of every host, over which it hashes."""
+    """Return for each router the next hops to each of ``count`` addresses of every host, among which it selects by a
+    hash."""
     return {
         router: {
             address(topo, host, number): vias for host, vias in _vias(topo, router).items() for number in range(count)
@@ -76,11 +81,11 @@ def hashed(topo: RoutedTopo, count: int) -> dict[str, dict[str, tuple[str, ...]]
 
 @dataclass(frozen=True)
 class Turns:
-    """How one router sends packets over equal paths in turn."""
+    """The packet spraying of one router."""
 
     below: tuple[str, ...]  # nodes from which they come
     bit: int  # of their number, the lowest that counts here
-    ways: tuple[dict[str, str], ...]  # next hop by prefix: two ways, four, eight, …
+    ways: tuple[dict[str, str], ...]  # next hop by prefix, for 2, 4, 8, … paths
 
 
 def turns(topo: RoutedTopo) -> dict[str, Turns]:

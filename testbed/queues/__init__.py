@@ -3,19 +3,19 @@
 A queue is a module with
 
 ``TITLE``
-    what it is, in a few words;
+    its name, in a few words;
 ``KERNEL_NAME``
-    what the kernel and tc call it;
+    its name in the kernel and in tc;
 ``MARKS``
-    where its statistics count packets that it marked (`Counter`); empty: it cannot mark;
+    the position of its counters of marked packets (`Counter`); empty: it cannot mark;
 ``Options``
-    a frozen dataclass of what may be written behind its name, see `testbed.core.options`;
+    a frozen dataclass of the options behind its name, see `testbed.core.options`;
 ``FORMAT``
-    how its parameters are sent and read back (`Format`);
+    the encoding of its parameters (`Format`);
 ``parameters(options, buffer) -> dict``
     the parameters, in the kernel's units. Raises `ValueError` if the buffer or the options do not allow it.
 
-Adding one is adding a file. ``--queue ./mine.py`` names a custom one.
+A new file adds a queue. ``--queue ./mine.py`` names a custom one.
 """
 
 from __future__ import annotations
@@ -61,18 +61,18 @@ class Counter:
 
 
 class Format(Protocol):
-    """How the parameters of a queue are written."""
+    """The encoding of a queue's parameters."""
 
     def encode(self, parameters: Mapping[str, int]) -> bytes:
-        """As they are sent."""
+        """Return the parameters as sent to the kernel."""
         ...
 
     def kept(self, parameters: Mapping[str, int]) -> dict[str, int]:
-        """As the kernel keeps them: with its rounding."""
+        """Return the parameters as the kernel keeps them, rounded."""
         ...
 
     def decode(self, shown: bytes) -> dict[str, int]:
-        """As the kernel shows them."""
+        """Parse the parameters that the kernel shows."""
         ...
 
 
@@ -98,7 +98,7 @@ def _unchanged(value: int) -> int:
 
 @dataclass(frozen=True)
 class Attributes:
-    """Netlink attributes of 32 bits: by parameter the attribute's number, and what the kernel makes of a value."""
+    """Netlink attributes of 32 bits: by parameter, the attribute's number and the kernel's rounding."""
 
     numbers: Mapping[str, int]
     rounding: Mapping[str, Callable[[int], int]]

@@ -1,4 +1,5 @@
-"""CAKE: hosts and flows have queues of their own, each watched by COBALT, a CoDel (Høiland-Jørgensen et al., 2018).
+"""CAKE: fair queueing between hosts and between flows, each queue managed by COBALT, a CoDel variant
+(Høiland-Jørgensen et al., 2018).
 
 The bottleneck's token bucket limits the rate; CAKE's own shaper is off.
 """

@@ -5,19 +5,18 @@ A collective is a module with
 ``KIND``
     the kind of operation it executes (``"all_reduce"``, ...);
 ``connections(n) -> int``
-    how many directed flows there are among ``n`` workers, computed;
+    the number of directed flows among ``n`` workers;
 ``rounds(n, size) -> list[dict[(source, target), int]]``
-    payload bytes on each directed flow among ``n`` workers (ranks) for a tensor of ``size``
-    bytes, in rounds of which each begins when the one before has ended everywhere; what
-    overlaps is one round;
+    payload bytes on each directed flow among ``n`` workers (ranks) for a tensor of ``size`` bytes, by round. A round begins when
+    the previous one has ended on all workers. Overlapping transfers are one round.
 ``run(rank, n, size, links) -> None``
-    this rank's part, blocking; ``links[source, target]`` are its flows, each used one way. What it sends and receives is
-    of the stage ``"gradient"`` where some of it may be lost (it is summed up), else ``"parameter"``, as is the default.
+    this rank's part, blocking; ``links[source, target]`` are its flows, each used in one direction. Messages have stage
+    ``"gradient"`` if part of them may be lost (partial sums), else ``"parameter"``, the default.
 
-``WAITS``, if not all workers wait for each other before they go on
+``WAITS``, unless all workers wait for each other before they continue
     ``"hub"``: only one of them waits for all; ``"nothing"``: none does (`testbed.models.bounds`).
 
-Adding one is adding a file.
+A new file adds a collective.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from typing import Literal
 from testbed import registry
 from testbed.transports import Flow
 
-# What a rank sends in a round is what has come in before: all flows are as fast as the slowest.
+# A rank sends in a round what it received in the previous one, so all flows are as fast as the slowest.
 LOCKSTEP = ("ring", "all_gather", "reduce_scatter")
 Waits = Literal["all", "hub", "nothing"]
 _UNEVEN = 0.01  # of an even part, by which parts have to differ
@@ -48,7 +47,7 @@ def find(name: str) -> ModuleType:
 
 
 def connections(name: str, n: int) -> int:
-    """How many flows the collective ``name`` has among ``n`` workers, computed."""
+    """Return the number of flows of the collective ``name`` among ``n`` workers."""
     return int(find(name).connections(n))
 
 
@@ -58,7 +57,7 @@ def flows(name: str, n: int) -> list[Flow]:
 
 
 def waits(name: str) -> Waits:
-    """Which workers of the collective ``name`` wait for each other before they go on."""
+    """Return which workers of the collective ``name`` wait for each other before they continue."""
     found: Waits = getattr(find(name), "WAITS", "all")
     return found
 
@@ -74,6 +73,6 @@ def parts(n: int, size: int) -> list[int]:
 
 
 def uneven(parts: Sequence[int]) -> bool:
-    """Whether the parts of an all-to-all differ enough to be replayed as they are."""
+    """Return True if the parts of an all-to-all differ enough to be replayed separately."""
     total = sum(parts)
     return max(abs(part * len(parts) - total) for part in parts) > _UNEVEN * total

@@ -1,4 +1,4 @@
-"""How long an iteration takes where iterations overlap: the longest mean of a cycle of operations that wait for each other."""
+"""Compute the period of overlapping iterations: the longest mean of a cycle of operations that wait for each other."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ class Edge:
 
 
 def longest_mean_s(count: int, edges: Sequence[Edge]) -> float:
-    """The greatest seconds per iteration of any cycle among nodes 0 … ``count`` - 1; 0 if there is none.
+    """Return the largest mean of a cycle, in seconds per iteration, among nodes 0 … ``count`` - 1; 0 if there is no
+    cycle.
 
-    Within an iteration edges lead to higher nodes. Between two edges to the next iteration only the longest way counts, which leaves a
-    small graph, whose maximal cycle mean is Karp's (A characterization of the minimum cycle mean in a digraph, 1978).
+    Edges within an iteration lead to higher nodes. Between two edges to the next iteration, only the longest path counts. This leaves
+    a small graph, to which Karp's algorithm applies (A characterization of the minimum cycle mean in a digraph, 1978).
     """
     laters = [edge for edge in edges if edge.later]
     within: dict[int, list[Edge]] = {}

@@ -1,7 +1,7 @@
-"""How fast a device computes: what turns the work of a trace (operations, bytes of memory) into time.
+"""The speed of a device, which converts the work of a trace (operations, bytes of memory) into time.
 
 A compute takes as long as the slower of its two parts (the roofline model: Williams, Waterman, and Patterson, CACM 2009): its operations
-at `peak` × `mfu`, or its bytes at `memory`. `mfu` is the share of the peak that training reaches (model FLOPs utilization:
+at `peak` × `mfu`, or its bytes at `memory`. `mfu` is the fraction of the peak that training reaches (model FLOPs utilization:
 Chowdhery et al., PaLM, 2022).
 """
 
@@ -41,7 +41,7 @@ class Bandwidth(Quantity):
 
 @dataclass(frozen=True)
 class Device:
-    """A device's limits for a compute; None: the trace must not ask for it."""
+    """The limits of a device; None: unknown, so a trace that needs the value is refused."""
 
     name: str
     peak: float | None  # operations a second,
@@ -84,7 +84,7 @@ class ComputesOn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     memory: Bandwidth | None = None
 
     def device(self, mfu: float | None = None) -> Device:
-        """With another MFU than its own, if one is given; raises `RequestError` if this is none."""
+        """Return the device, with another MFU if ``mfu`` is given. Raises `RequestError` if no device is named."""
         found = device(self.name, self.peak, self.mfu if mfu is None else mfu, self.memory)
         if found is None:
             raise RequestError("names no device. Give a name, or peak and memory", where="device")

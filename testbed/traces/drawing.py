@@ -1,7 +1,7 @@
-"""A trace drawn: timeline, demand over the iteration, and CASSINI's circle.
+"""Draw a trace: timeline, demand over the iteration, and CASSINI's circle.
 
-The perimeter of the circle (Rajasekaran et al., NSDI 2024) is one iteration; jobs are
-compatible if their circles can be turned so that their demands do not meet.
+The perimeter of the circle (Rajasekaran et al., NSDI 2024) is one iteration. Jobs are compatible if their circles can be rotated so
+that their demands do not overlap.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ UNIT = 1e9  # rates are drawn in Gbit/s
 
 
 def demand(trace: Trace, workers: int, rate_bps: int) -> tuple[float, list[tuple[float, float, float]]]:
-    """Period in seconds, and (start, end, bit/s) of what the busiest worker sends or receives."""
+    """Return the period in seconds, and (start s, end s, bit/s) of the traffic of the busiest worker."""
     times = traces.spans(trace, lambda op: traces.busiest_s(op, workers, rate_bps))
     spans: list[tuple[float, float, float]] = []
     for op in trace.operations:
         start, end = times[op.id]
         if op.kind == "compute" or start == end:
             continue
-        if spans and start - spans[-1][1] < 1e-9:  # goes on where the one before has ended
+        if spans and start - spans[-1][1] < 1e-9:  # continues at the end of the previous one
             start = spans.pop()[0]
         spans.append((start, end, float(rate_bps)))
     return max(end for _, end in times.values()), spans

@@ -1,18 +1,17 @@
-"""Lists of jobs to schedule: own tables, and the job logs of clusters; one format a file.
+"""Lists of jobs to schedule: the testbed's tables, and job logs of clusters; one format a file.
 
 A format is a module with
 
 ``TITLE``
-    what it is, in a few words;
+    its name, in a few words;
 ``recognises(head, path) -> bool``
     from the first kilobytes, as text;
 ``read(text, path, omitted) -> list[Logged] | list[Request | Replayed]``
-    raises `RequestError` for a text that is no such list. A log's bad row goes to ``omitted`` with its reason; the other rows are kept.
+    raises `RequestError` for a text that is no such list. A log's invalid row goes to ``omitted`` with its reason; other rows are kept.
 
-A `Logged` job has an arrival time, a number of GPUs, and a duration; logs lack its computing and its messages. Iterations
-and gradient are then sampled from the library of traces by the seed (`filled`), and the output reports it. Bytes are those of the traces at any
-rate, unless jobs are to keep their duty. A log's times do not depend on
-the time zone of this machine: each format names its time zone.
+A `Logged` job has an arrival time, a number of GPUs, and a duration; logs lack computing times and messages. Iterations and gradient
+are then sampled from the library of traces by the seed (`filled`), and the output reports it. Bytes are those of the traces at any
+rate, unless ``--keep-duty`` scales them. Each format names its time zone, so a log's times do not depend on that of this machine.
 """
 
 from __future__ import annotations
@@ -63,10 +62,13 @@ class JobList:
     requests: tuple[Request, ...]
     synthetic: str = ""
     omitted: tuple[Omission, ...] = ()  # rows of a log that are left out, by reason
-    assumed: tuple[str, ...] = ()  # what the list leaves open, and how it is read
+    assumed: tuple[str, ...] = ()  # values that the list lacks, with their assumptions
 
     def fitting(self, gpus: int) -> JobList:
-        """This list for a cluster of so many GPUs: larger jobs of a log are left out; raises `RequestError` for a table's, or if no job is left."""
+        """Return this list for a cluster of ``gpus`` GPUs, without larger jobs of a log.
+
+        Raises `RequestError` if a table has a larger job, or if no job is left.
+        """
         large = [one for one in self.requests if one.gpus > gpus]
         if not large:
             return self
@@ -175,7 +177,7 @@ def _note(one: Replayed, rate: Rate, *, keep_duty: bool) -> str | None:
 
 
 def logged(entries: Iterable[tuple[str, Any]], job: Callable[[Any], Logged], omitted: Omissions) -> list[Logged]:
-    """The ``entries`` that ``job`` can read; the others go to ``omitted``."""
+    """Return the ``entries`` that ``job`` can read; add the others to ``omitted``."""
     found = []
     for where, entry in entries:
         try:
@@ -206,7 +208,8 @@ def filled(logged: Sequence[Logged], seed: int) -> list[Replayed]:
 
 
 def poisson(requests: Sequence[Request], gpus: int, load: float, seed: int) -> list[Request]:
-    """The same jobs, arriving at random so that their computing asks for ``load`` of so many GPUs."""
+    """Return the same jobs with Poisson arrivals, such that their computing uses the fraction ``load`` of ``gpus``
+    GPUs."""
     draw = random.Random(f"arrivals {seed}")
     work = sum(one.gpus * one.iterations * one.compute_s for one in requests) / len(requests)
     if not work:

@@ -1,6 +1,6 @@
-"""How a model is trained: over which ranks it is spread, and in which micro-batches.
+"""How a model is trained: the ranks that it is split over, and its micro-batches.
 
-Ranks are numbered as Megatron-LM does: tensor-parallel ranks are neighbours, then come context-parallel ones, replicas, and pipeline stages.
+Ranks are numbered as in Megatron-LM: tensor-parallel ranks are neighbours, then come context-parallel ones, replicas, and pipeline stages.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Layout:
         return found
 
     def check(self) -> None:
-        """Raises `RequestError` for what no model can be trained by."""
+        """Raise `RequestError` if no model can be trained with these values."""
         if self.ranks > MOST_RANKS:
             raise wrong(
                 "dp", f"tp × cp × dp × pp is {self.ranks:,} ranks, and {MOST_RANKS:,} is the most. "

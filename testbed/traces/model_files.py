@@ -1,6 +1,6 @@
 """Public dimensions of models, one TOML file each: ``workloads/models/NAME.toml``, or a custom file.
 
-What a job of such a model computes and exchanges follows from them (`testbed.traces.model_jobs`).
+`testbed.traces.model_jobs` derives the computes and exchanges of a job from them.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Transformer(
 
     @property
     def tokens(self) -> int:
-        """Of a sample, as the model was trained."""
+        """Return the tokens of a sample, as the model was trained."""
         return self.sequence or (self.image // self.patch) ** 2 + 1
 
 
@@ -101,7 +101,7 @@ def names() -> list[str]:
 
 
 def load(name: str) -> Model:
-    """A model of the library by name, or of a file (``./mine.toml``); raises `RequestError`."""
+    """Return a model of the library by name, or of a file (``./mine.toml``). Raises `RequestError`."""
     if not is_text(name):
         raise RequestError(f"{quoted(name)} is not a name: use letters, digits, and . _ -", where="model")
     if not name.endswith(".toml") and name not in names():

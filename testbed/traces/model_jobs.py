@@ -28,12 +28,12 @@ def names() -> list[str]:
 
 
 def is_line(text: str) -> bool:
-    """Whether ``text`` describes a job by its model."""
+    """Return True if ``text`` describes a job by its model."""
     return text.split(maxsplit=1)[:1] == [FLAG] or text.lstrip().startswith(f"{FLAG}=")
 
 
 def flag(option: str) -> str:
-    """How an option of `Layout` is written in a line."""
+    """Return the flag of an option of `Layout`."""
     return f"--{option.replace('_', '-')}"
 
 
@@ -53,7 +53,10 @@ def from_line(line: str) -> Trace:
 
 
 def build(model: str, **given: Any) -> Trace:
-    """The job of a model, a name or ``./mine.toml``, with options of `Layout` as values or as text; raises `RequestError`."""
+    """Return the trace of a model (a name or ``./mine.toml``), with options of `Layout` as values or as text.
+
+    Raises `RequestError`.
+    """
     layout = layout_of(given)
     found = model_files.load(model)
     if isinstance(found, Recommender):

@@ -39,7 +39,7 @@ Item = Work | Exchange
 
 @dataclass(frozen=True)
 class Block:
-    """A layer, the embedding, or the head: what a rank does with one micro-batch, item after item."""
+    """A layer, the embedding, or the head: the work of a rank on one micro-batch, in order."""
 
     name: str
     forward: tuple[Item, ...]
@@ -75,7 +75,7 @@ class Layers:
 
     @cached_property
     def tokens(self) -> int:
-        """Of a micro-batch, on this rank."""
+        """Return the tokens of a micro-batch on this rank."""
         return self.batch * self.sequence // self.cp
 
     @cached_property
@@ -176,7 +176,7 @@ class Layers:
         return (*gathers, *work, *self._reduced(out)), (*gradient, *gathers, *_backward(work), *summed)
 
     def _attention(self) -> _Part:
-        """Of a sequence with itself; keys and values of the others' parts are gathered under context parallelism (arXiv 2407.21783)."""
+        """Return self-attention; context parallelism gathers keys and values of the other parts (arXiv 2407.21783)."""
         model = self.model
         wide, narrow = model.heads * model.head_width, model.key_heads * model.head_width
         project = model.hidden * (wide + 2 * narrow) // self.tp
@@ -234,7 +234,7 @@ def _twice(work: Work) -> Work:
 
 
 def _backward(items: tuple[Item, ...]) -> tuple[Item, ...]:
-    """Of computing, and of what it gathered from a context-parallel group: gathered once more, and its gradient summed."""
+    """Return the backward pass: twice the work, and each gathered tensor is gathered again and its gradient summed."""
     found: list[Item] = []
     for item in reversed(items):
         if isinstance(item, Work):
@@ -245,7 +245,7 @@ def _backward(items: tuple[Item, ...]) -> tuple[Item, ...]:
 
 
 def parameters(model: Transformer) -> int:
-    """How many the model has."""
+    """Return the number of parameters of the model."""
     tables: list[int] = []
     own = 0
     for block in Layers(model, sequence=model.tokens).blocks():

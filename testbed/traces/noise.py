@@ -1,7 +1,7 @@
-"""How long computing takes varies from iteration to iteration: the kinds of noise.
+"""Kinds of noise, by which compute times vary between iterations.
 
 ==================  ===========================================================================
-written             what it does to the compute times of an iteration
+text                effect on the compute times of an iteration
 ==================  ===========================================================================
 ``5%``              × normal(1, 0.05), not below 0; ``normal:5%`` is the same
 ``lognormal:5%``    × lognormal with mean 1 and standard deviation 0.05: never early by much

@@ -26,7 +26,7 @@ class Operation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     ranks: tuple[int, ...] | None = None  # version 1: which workers compute; None: all
     algorithm: str | None = None  # algorithm of a collective, if not the default (`testbed.traces.trace.ALGORITHMS`)
     layer: int | None = (
-        None  # of the model, from the front (0): what is sent first where several messages are in flight
+        None  # number of the model's layer, from the front (0); lower ones are sent first among concurrent messages
     )
     importance: float | tuple[float, ...] | None = (
         None  # of its packets, for transports that rank packets (`testbed.transports.datagram.tags`)
@@ -34,7 +34,7 @@ class Operation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     flops: float | None = None  # a compute by its work: floating-point operations,
     memory_bytes: Size | None = None  # and bytes to and from the device's memory
     group: str | None = None  # version 2: which process group communicates; None: the only one
-    # What a rank sends to each member (all-to-all), or each member's part, in the group's order; None: equal parts.
+    # Bytes that a rank sends to each member (all-to-all), or each member's part, in the group's order; None: equal parts.
     splits: tuple[Size, ...] | None = None
     peer: int | str | None = (
         None  # of a message: a rank, or "+1": steps along the group's list (without a group: ranks)
@@ -51,7 +51,7 @@ class Operation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 
     @property
     def by_work(self) -> bool:
-        """Whether a device decides how long it takes."""
+        """Return True if a device determines the duration."""
         return self.flops is not None or self.memory_bytes is not None
 
     @property
@@ -69,7 +69,7 @@ class Role(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Where the ranks of a trace may be placed."""
+    """Constraints on the placement of a trace's ranks."""
 
     inside: tuple[str, ...] = ()  # groups whose ranks share a server
 

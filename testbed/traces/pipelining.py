@@ -1,9 +1,9 @@
-"""Iterations of one worker where several exchanges are in flight, or the next iteration begins before the last has ended.
+"""Iterations of one worker with concurrent exchanges, or with a next iteration that begins before the last has ended.
 
-``after: ["pull3@-1"]`` waits for an operation of the iteration before: so layer 3 of the next forward pass waits for its own
-parameters alone. Computes run one after the other, across iterations too. With a window every exchange begins as soon as it may, and
-its messages go by iteration, then layer; without one, exchanges follow each other in their order. An iteration is counted from the
-start of its first compute to that of the next one's; its row is reported when its exchanges have ended, too.
+``after: ["pull3@-1"]`` waits for an operation of the previous iteration: layer 3 of the next forward pass waits only for its own
+parameters. Computes run one after the other, across iterations too. With credit, every exchange begins as soon as possible, and its
+messages go by iteration, then layer. Without credit, exchanges follow each other in order. An iteration lasts from the start of its
+first compute to that of the next iteration. Its row is reported once its exchanges have ended, too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Operation(Protocol):
 
 @dataclass
 class Iteration:
-    """One iteration as it is reported; times of the monotonic clock in ns."""
+    """One iteration to report; times of the monotonic clock in ns."""
 
     number: int
     begun: int
@@ -83,9 +83,10 @@ class Overlapping:
         tell: Callable[[Iteration], None], factor: Callable[[], float], *, at_once: bool,
         streams: Sequence[Sequence[Operation]] | None = None,
     ) -> None:  # fmt: skip
-        """``carry_out``: iteration and exchange, blocking; ``at_once``: each as soon as it may, not one after the other.
+        """Prepare iterations of ``computes`` and ``exchanges``.
 
-        ``streams``: the exchanges of which one follows the other; None: all of them.
+        ``carry_out``: executes an exchange of an iteration, blocking. ``at_once``: exchanges begin as soon as possible, not in order.
+        ``streams``: sequences of exchanges that follow each other; None: one sequence of all.
         """
         self.computes, self.exchanges, self.carry_out, self.tell, self.factor = (
             computes, exchanges, carry_out, tell, factor,
@@ -94,9 +95,9 @@ class Overlapping:
         self.at_once = at_once
         self.board = _Board()
         self.names = [op.id for op in (*computes, *exchanges)]
-        # Where nothing refers to the iteration before, the next one waits for all of it.
+        # Without references to the previous iteration, the next one waits for all of it.
         self.overlaps = any(name.endswith(EARLIER) for op in (*computes, *exchanges) for name in op.after)
-        # An exchange may wait for nothing of its iteration while the first compute waits for it: so exchanges start before that.
+        # The first compute may wait for an exchange without dependencies in its iteration, so exchanges start before it.
         own = set(self.names)
         self.early = bool(computes) and any(not own & set(op.after) for op in exchanges)
         self.timelines: dict[int, list[tuple[str, int, int]]] = {}

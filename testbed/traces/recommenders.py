@@ -30,7 +30,7 @@ def perceptrons(model: Recommender) -> tuple[int, int]:
 
 
 def parameters(model: Recommender) -> int:
-    """How many the model has."""
+    """Return the number of parameters of the model."""
     return model.rows * model.dimension + sum(perceptrons(model))
 
 

@@ -1,21 +1,19 @@
-"""Measures the steps of a real PyTorch training loop: when gradients are ready, and when averaged.
+"""Measure the steps of a real PyTorch training loop: when gradients are ready, and when they are averaged.
 
-Two lines in a script, ``from testbed.traces.recorder import Recorder`` and
-``Recorder(model, "mine.json")``, record a trace; ``mltcp record`` does it
-without touching the script. Any optimizer step that follows a backward pass ends an
-iteration, so what comes in between (loading data, say) belongs to the next one.
+Two lines in a script, ``from testbed.traces.recorder import Recorder`` and ``Recorder(model, "mine.json")``, record a trace;
+``mltcp record`` does it without a change of the script. Any optimizer step that follows a backward pass ends an iteration, so work in
+between (such as loading data) belongs to the next one.
 
-* `DistributedDataParallel`: a communication hook does the averaging all-reduce that DDP
-  does itself, and records when each bucket is handed over and when its future completes.
-* any other model of one process: the gradients are put into the buckets DDP would make of them
-  (`buckets_of`), each ready with its last gradient; nothing is exchanged.
+* `DistributedDataParallel`: a communication hook does the averaging all-reduce that DDP otherwise does itself, and records when each
+  bucket is handed over and when its future completes.
+* any other model of one process: the gradients are put into the buckets that DDP would use (`buckets_of`), each ready with its last
+  gradient; nothing is exchanged.
 
-Other exchanges are not understood: `obstacle` names them before the first step is recorded. An exception in the recorder
-stops the recording; the training goes on (`testbed.traces.recording.Guard`).
+Other exchanges are not supported: `obstacle` names them before the first step is recorded. An exception in the recorder stops the
+recording; the training continues (`testbed.traces.recording.Guard`).
 
-On a GPU the hooks only enqueue work, so CUDA events are recorded in its streams and read
-after the step, which must wait for the GPU once per step. That path follows the
-documented stream semantics of DDP's futures; it has not been tried on a GPU.
+On a GPU the hooks only enqueue work, so CUDA events are recorded in its streams and read after the step, which must wait for the GPU once
+per step. That path follows the documented stream semantics of DDP's futures.
 """
 
 from __future__ import annotations
@@ -106,7 +104,7 @@ class Recorder:
         self._importances: list[tuple[float, ...]] = []  # of each bucket, once measured
 
     def records(self, model: Any) -> bool:
-        """Whether it is this model that is recorded, and that has the recorder's communication hook."""
+        """Return True if ``model`` is recorded by this recorder's communication hook."""
         return self._model() is model and isinstance(self._exchanges(), _DataParallel)
 
     def replace_hook(self, state: Any, hook: Callable[[Any, Any], Any]) -> None:
@@ -167,12 +165,12 @@ class _Exchange:
     bytes: int
     ready: Any
     end: Any
-    gradients: Sequence[Any] = ()  # what it averages, or has
+    gradients: Sequence[Any] = ()  # the averaged gradients
     spent_ns: int = 0
 
 
 class _HostClock:
-    """For training on the CPU: what is called has been done."""
+    """The clock of training on the CPU, where calls complete synchronously."""
 
     def mark(self) -> Any:
         return time.monotonic_ns()
@@ -250,7 +248,7 @@ class _Plain:
     def __init__(self, parameters: Sequence[Any], clock: _HostClock | _DeviceClock, guard: Guard) -> None:
         sizes = [parameter.numel() * parameter.element_size() for parameter in parameters]
         buckets = buckets_of(sizes)
-        # Weak: a model that is only recorded is to be freed, and Python does not see what a hook's tensor holds.
+        # A weak reference: otherwise the hook would keep the model alive, because Python cannot trace references through tensors.
         self._parameters = [[weakref.ref(parameters[index]) for index in bucket] for bucket in buckets]
         self._bytes = [sum(sizes[index] for index in bucket) for bucket in buckets]
         self._ready: dict[int, Any] = {}
@@ -290,7 +288,7 @@ def _importance_if_possible(gradients: Sequence[Any]) -> tuple[float, ...]:
     """As `importance`; empty where there is no memory for it, or for numbers of an unsupported type."""
     try:
         return importance(gradients)
-    except Exception:  # the recording goes on without it
+    except Exception:  # the recording continues without it
         return ()
 
 
@@ -313,7 +311,8 @@ def importance(gradients: Sequence[Any]) -> tuple[float, ...]:
 
 
 def buckets_of(sizes: Sequence[int], first: int = FIRST_BUCKET_BYTES, others: int = BUCKET_BYTES) -> list[list[int]]:
-    """Indices of parameters by bucket, in DDP's way: last parameter first, full when the limit is reached.
+    """Return the indices of parameters by bucket, as DDP groups them: last parameter first, full when the limit is
+    reached.
 
     ``sizes`` in bytes, in the order of registration; parameters of one type are assumed.
     """
@@ -329,7 +328,7 @@ def buckets_of(sizes: Sequence[int], first: int = FIRST_BUCKET_BYTES, others: in
 
 
 class _File:
-    """The sink behind ``Recorder(model, "mine.json")``: keeps the samples, then writes the trace."""
+    """The sink of ``Recorder(model, "mine.json")``: keeps the samples, then writes the trace."""
 
     def __init__(self, path: Path, name: str, native_rate: str, on: str, skip: int) -> None:
         from testbed.traces import trace_builder  # needs more than a training script may have; fail now, not at the end
@@ -362,7 +361,7 @@ class _File:
 
 
 def sharded(model: Any) -> str:
-    """Why a model of sharded parameters, or its optimizer, cannot be recorded; empty where they are whole."""
+    """Return why a model with sharded parameters, or its optimizer, cannot be recorded; empty if none are sharded."""
     if any(hasattr(one, "device_mesh") or type(one).__name__ == "FlatParameter" for one in _every(model)):
         return (
             f"{'an optimizer' if isinstance(model, Optimizer) else type(model).__name__} has sharded parameters (FSDP, DTensor), whose "
@@ -372,7 +371,7 @@ def sharded(model: Any) -> str:
 
 
 def obstacle(model: Any) -> str:
-    """Why the training of ``model`` (or of an optimizer's parameters) cannot be recorded; empty: it can."""
+    """Return why the training of ``model`` (or of an optimizer's parameters) cannot be recorded; empty if it can."""
     if reason := sharded(model):
         return reason
     if isinstance(model, DistributedDataParallel):

@@ -7,11 +7,11 @@ training script, in the environment of that script.
 environment variable   meaning
 =====================  =====================================================================
 ``MLTCP_RECORD``       folder in which every rank writes its samples (`FileSink`)
-``MLTCP_REPORT_FD``    descriptor on which to report iterations (`ReportSink`); goes first
+``MLTCP_REPORT_FD``    descriptor on which to report iterations (`ReportSink`); has precedence
 ``MLTCP_START_FD``     descriptor from which the start is read, one line ``{"start_ns": t}``
-``MLTCP_TRANSPORT``    how gradients travel; with another than TCP the first rank serves
+``MLTCP_TRANSPORT``    transport of gradients; if not TCP, the first rank is the server
 ``MLTCP_MESSAGES``     ``full``: each of their messages is logged (`say_beside`)
-``MLTCP_MTU``          of the network that carries them
+``MLTCP_MTU``          MTU of the network, in bytes
 =====================  =====================================================================
 """
 
@@ -59,7 +59,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Origin:
-    """The rank that was measured, and what it ran."""
+    """The measured rank, its model, its device and its software."""
 
     rank: int
     ranks: int
@@ -71,7 +71,7 @@ class Origin:
 
 
 class Sink(Protocol):
-    """Where samples go."""
+    """A destination of samples."""
 
     def imported(self) -> None:
         """The script has imported torch."""
@@ -83,7 +83,7 @@ class Sink(Protocol):
         """A step has ended."""
 
     def stopped(self, reason: str) -> None:
-        """No step is recorded from now on."""
+        """Recording has stopped; ``reason``: why."""
 
 
 class Guard:
@@ -103,7 +103,7 @@ class Guard:
         return default
 
     def stop(self, reason: str) -> None:
-        """Record nothing from now on, with one warning."""
+        """Stop recording, with one warning."""
         if self.off:
             return
         self.off = True
@@ -124,7 +124,7 @@ def say(line: str) -> None:
 
 
 class FileSink:
-    """One file per process: its origin, then a line per step (a killed script keeps what it wrote)."""
+    """A file for each process: its origin, then a line for each step, so that a killed script keeps what it wrote."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -149,10 +149,10 @@ class FileSink:
 class ReportSink:
     """The line-of-JSON protocol of a replaying worker (`testbed.replay.worker`), with absolute times.
 
-    ``{"ready": true}`` once connected, then per iteration
-    ``[iteration, start, comm_start, end, bytes, late]``. ``bytes`` is what a ring all-reduce
-    makes this rank send, 2(n−1)/n of its gradients; with a server (``served``) every other rank sends them once, and the
-    first one their mean to all. ``late`` is 0, as nothing is replayed. `say_beside` comes before the iteration it belongs to.
+    ``{"ready": true}`` once connected, then per iteration ``[iteration, start, comm_start, end, bytes, late]``. ``bytes`` is the data that a
+    ring all-reduce makes this rank send, 2(n−1)/n of its gradients. With a server (``served``), every other rank sends its gradients once,
+    and the first one sends their mean to all. ``late`` is 0, because nothing is replayed. `say_beside` precedes the iteration that it
+    describes.
     """
 
     def __init__(self, report: int, start: int | None, *, served: bool = False) -> None:
@@ -205,7 +205,7 @@ def _say(report: int, message: Any) -> None:
 
 
 def sink_of(environment: Mapping[str, str]) -> Sink | None:
-    """The sink that the environment asks for, if any."""
+    """Return the sink that the environment variables select; None: no sink."""
     if REPORT_FD in environment:
         start = environment.get(START_FD)
         served = not builtin_transport.plain(environment.get(TRANSPORT, TCP))
@@ -231,7 +231,7 @@ def read(folder: Path) -> list[tuple[Origin, list[Sample]]]:
 
 
 def reasons(folder: Path) -> list[str]:
-    """Why ranks of a run stopped recording, if they did."""
+    """Return why ranks of a run stopped recording; empty if none did."""
     return sorted({path.read_text() for path in folder.glob(f"*{STOPPED}")})
 
 

@@ -36,7 +36,7 @@ class Omission:
 
 @dataclass
 class Omissions:
-    """The rows of one list that are left out, and what is assumed of the others."""
+    """The omitted rows of one list, and assumptions about the others."""
 
     assumed: list[str] = field(default_factory=list)
     _found: dict[str, Omission] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Omissions:
 
     @property
     def rows(self) -> int:
-        """All of them."""
+        """Return the number of all omitted rows."""
         return sum(one.rows for one in self._found.values())
 
     def by_reason(self) -> tuple[Omission, ...]:
@@ -78,10 +78,11 @@ def check_commas(text: str) -> None:
 def table(
     text: str, columns: Sequence[str], what: str, optional: int = 0, delimiter: str = ","
 ) -> Iterator[tuple[str, dict[str, str] | RowError]]:
-    """The rows of a CSV text below its header: where each is, and its cells by column; raises `RequestError` for a header without ``columns``.
+    """Yield the position and the cells, by column, of each row of a CSV text. Raises `RequestError` for a header
+    without ``columns``.
 
     Lines end with LF, CRLF or CR. Every line is a separate row: an open quote ends with its line. Empty lines are skipped. Cells are stripped.
-    A row may lack its last ``optional`` cells. With a ``delimiter`` other than the comma quotes mean nothing.
+    A row may lack its last ``optional`` cells. With a ``delimiter`` other than the comma, quotes have no special meaning.
     """
     check_count(text.count("\n") + text.count("\r") - text.count("\r\n"))
     rows = _lines(text.removeprefix("\ufeff"))
@@ -114,7 +115,7 @@ def cell(row: dict[str, str], column: str) -> str:
 
 
 def count(value: object, name: str, low: int = 0, high: int = MOST_GPUS) -> int:
-    """A whole number in a range: 8, 8.0 or 8e0; raises `RowError`."""
+    """Return a whole number in a range: 8, 8.0 or 8e0. Raises `RowError`."""
     found = number(value, name, -math.inf, math.inf)
     if found != math.floor(found):
         raise RowError(f"{name} is not a whole number", value)
@@ -148,7 +149,7 @@ def time_s(text: str, name: str, zone: tzinfo) -> float:
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Each line with its number, without its end; nothing is copied as a whole."""
+    """Yield each line with its number, without its end and without a copy of the complete text."""
     start, number = 0, 0
     while start < len(text):
         number += 1

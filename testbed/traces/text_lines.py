@@ -10,7 +10,7 @@ from testbed.traces.json_stream import Source
 
 
 def lines(path: Path) -> Iterator[str]:
-    """The lines of a text file of any size, with the end of each; what is no UTF-8 is replaced."""
+    """Yield the lines of a text file of any size, each with its end; invalid UTF-8 is replaced."""
     with Source(path) as source:
         for line in io.TextIOWrapper(io.BufferedReader(source), "utf-8", errors="replace"):
             source.progress()

@@ -10,12 +10,12 @@ JSON with an integer ``version``. In version 1 all ranks do the same, in one gro
        {"id": "backward1", "kind": "compute", "duration": "107ms"},
        {"id": "bucket1", "kind": "all_reduce", "bytes": "8.2MB", "after": ["backward1"]}]}
 
-Computes run one after the other, collectives too, the two kinds side by side; an
-operation also waits for the ones named in ``after``; ``"bucket1@-1"`` is that of the iteration before. `native_rate` is the link rate at which
-the times were recorded. `Trace.scaled` keeps times and multiplies bytes by (rate / native rate), so that a job's duty stays what it was.
+Computes run one after the other, and so do collectives; the two kinds run in parallel. An operation also waits for those named in
+``after``; ``"bucket1@-1"`` is that of the previous iteration. `native_rate` is the link rate at which the times were recorded.
+`Trace.scaled` keeps times and multiplies bytes by (rate / native rate), so that a job's duty cycle stays constant.
 
 Version 2 has process groups, roles of ranks, messages between ranks, uneven collectives and computes by work
-(`testbed.traces.operations`). Collectives of different groups run side by side (`testbed.traces.matching`).
+(`testbed.traces.operations`). Collectives of different groups run in parallel (`testbed.traces.matching`).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class TraceError(RequestError):
 
 
 class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Where the numbers come from; ``kind`` labels how sure they are."""
+    """The origin of the numbers; ``kind`` labels their reliability."""
 
     kind: Literal[
         "recorded",  # by us or by the user, on the hardware named in `on`
@@ -91,7 +91,7 @@ class Trace(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     source: Source
     operations: tuple[Operation, ...] = ()  # of all ranks; empty where `roles` have them
     native_rate: Rate | None = None  # None: bytes hold at any rate (a synthetic job)
-    assumptions: tuple[str, ...] = ()  # what is not measured; shown wherever results are
+    assumptions: tuple[str, ...] = ()  # unmeasured properties, shown with all results
     noise: str = "0%"  # spread of the computing over the measured iterations: standard deviation ÷ mean
     groups: Groups = {}  # process groups by name: lists of ranks
     roles: tuple[Role, ...] = ()
@@ -100,12 +100,12 @@ class Trace(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 
     @cached_property
     def ranks(self) -> int | None:
-        """How many there are; None: as many as a job has workers."""
+        """Return the number of ranks; None: as many as a job has workers."""
         return matching.ranks_of(self.groups, self.roles)
 
     @cached_property
     def all_roles(self) -> tuple[Role, ...]:
-        """Its roles; one of all ranks where operations are at the top level."""
+        """Return its roles; a single role for all ranks if operations are at the top level."""
         return self.roles or (Role(self.name, tuple(range(self.ranks or 0)), self.operations),)
 
     @cached_property
@@ -115,7 +115,7 @@ class Trace(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 
     @cached_property
     def alike(self) -> bool:
-        """Whether all ranks do the same in one group: then any number of workers can replay it."""
+        """Return True if all ranks do the same in one group, so that any number of workers can replay it."""
         one_group = not self.groups or list(map(len, self.groups.values())) == [1]
         plain = not any(op.point_to_point or op.splits for op in self.all_operations)
         return (
@@ -127,7 +127,10 @@ class Trace(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 
     @cached_property
     def one_list(self) -> Trace:
-        """The same, of ranks that are `alike`, as version 1 has it: one list, each operation behind those that it waits for; raises `TraceError`."""
+        """Return the trace in the form of version 1: one list, each operation after those that it waits for.
+
+        Raises `TraceError` unless its ranks are `alike`.
+        """
         if not self.alike:
             raise TraceError(
                 f"trace {quoted(self.name)}: its ranks differ, exchange messages, compute by work, or have several groups. "
@@ -155,7 +158,7 @@ class Trace(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 
     @cached_property
     def matched(self) -> Matched:
-        """Its ranks together; of version 2."""
+        """Return the matched operations of all ranks, of a trace of version 2."""
         return matching.match(self.groups, self.all_roles)
 
     @cached_property
@@ -165,7 +168,7 @@ class Trace(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 
     @cached_property
     def overlaps(self) -> bool:
-        """Whether an iteration may begin before the last one has ended."""
+        """Return True if an iteration may begin before the previous one has ended."""
         return any(name.endswith(EARLIER) for op in self.all_operations for name in op.after)
 
     @cached_property
@@ -242,10 +245,10 @@ def _scaled(op: Operation, factor: float) -> Operation:
 
 
 def synthetic(compute: Duration, size: Size, kind: Kind = "send_recv", buckets: int = 1) -> Trace:
-    """Every rank computes, then a collective of this kind exchanges a tensor of ``size`` bytes.
+    """Return a trace in which every rank computes, then exchanges a tensor of ``size`` bytes by a collective of ``kind``.
 
-    ``send_recv``: rank 0 alone computes, and sends one way; a one-byte answer ends the iteration. ``buckets``: the tensor
-    in so many parts, each exchanged as soon as its part of the backward pass has been computed, as DDP does it.
+    ``send_recv``: only rank 0 computes, and sends one way; a one-byte answer ends the iteration. ``buckets``: the number of equal parts of
+    the tensor, each exchanged once its part of the backward pass has been computed, as DDP does.
     """
     if kind != "send_recv" or buckets > 1:
         return Trace(
@@ -283,7 +286,7 @@ def names() -> list[str]:
 
 
 def load(name: str) -> Trace:
-    """A trace of the library by name, or of a file (``./mine.json``); raises `TraceError`."""
+    """Return a trace of the library by name, or of a file (``./mine.json``). Raises `TraceError`."""
     path = Path(name) if name.endswith(".json") else LIBRARY / f"{name}.json"
     try:
         return _loaded(path, read_bytes(path, MOST_BYTES))
@@ -299,7 +302,7 @@ def load(name: str) -> Trace:
         raise TraceError(str(error)) from error
 
 
-@lru_cache(maxsize=16)  # what is in a file is read once, by how many jobs it is replayed
+@lru_cache(maxsize=16)  # a file is read once, for any number of jobs that replay it
 def _loaded(path: Path, data: bytes) -> Trace:
     try:
         raw = msgspec.json.decode(data)
@@ -327,7 +330,7 @@ def _loaded(path: Path, data: bytes) -> Trace:
     return trace
 
 
-# What a trace of version 2 that a person has written may leave out.
+# Fields that a hand-written trace of version 2 may omit.
 _DEFAULTS = {"model": "", "source": {"kind": "synthetic"}}
 
 
@@ -536,10 +539,10 @@ def _have_in_common(some: tuple[int, ...] | None, others: tuple[int, ...] | None
 
 
 def critical_path_s(trace: Trace, exchange_s: Callable[[Operation], float], *, at_once: bool = False) -> float:
-    """How long one iteration takes alone; if iterations overlap, how long after each other they can begin at best.
+    """Return the isolated iteration time in seconds; if iterations overlap, the shortest time between their starts.
 
-    That is the longest mean of a cycle of operations that wait for each other, the link being one of them: all that is sent crosses it.
-    Collectives that run ``at_once`` do not wait for each other.
+    That is the longest mean of a cycle of operations that wait for each other. The link is one of them, since all data crosses it.
+    Collectives that run ``at_once`` do not wait for each other. ``exchange_s``: duration of a collective in seconds.
     """
     if trace.overlaps:
         return _cycle_s(trace, exchange_s, at_once=at_once)

@@ -104,7 +104,7 @@ def _check_count(counts: Sequence[int], layout: Layout) -> None:
 
 
 def _parts(blocks: Iterable[Block], count: int) -> Iterator[list[Block]]:
-    """Layers in equal parts; an embedding goes with the layer behind it, the head with the last one."""
+    """Split layers into ``count`` equal parts; an embedding joins the layer after it, the head the last one."""
     units: list[list[Block]] = []
     waiting: list[Block] = []
     for block in blocks:
@@ -268,7 +268,7 @@ class _Stage:
 
 @dataclass
 class _Writer:
-    """One rank's operations; all that computes, and what it waits for, is one chain."""
+    """The operations of one rank; all computes and their dependencies are one chain."""
 
     stage: _Stage
     joined: bool

@@ -1,1 +1,1 @@
-"""Background traffic: what its kinds are, how large its flows are, and when they begin. Nothing here touches a kernel."""
+"""Background traffic: its kinds, flow sizes, and arrival times. No access to a kernel."""

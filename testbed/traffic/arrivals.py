@@ -1,4 +1,4 @@
-"""When the flows of a source of background traffic begin, between which hosts, and how large they are; sampled by its seed alone."""
+"""Sample the start times, hosts, and sizes of the flows of a source of background traffic, by its seed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Arrival:
 
 
 def arrivals(plan: Background) -> Iterator[Arrival]:
-    """In order of time; without end unless `Background.stop_ns` ends it."""
+    """Yield the flows in order of time; without end unless `Background.stop_ns` is set."""
     chance = random.Random(plan.seed)
     sizes = Sizes(plan.sizes, plan.shares)
     if plan.pattern == "long":

@@ -1,7 +1,7 @@
 """Kinds of background traffic and their options: ``poisson:load=0.3,sizes=websearch``.
 
-Every kind has ``sources`` and ``targets``, hosts by name with ``+`` between two. Without them traffic goes from every host on the left of the
-first bottleneck to every host on its right.
+Every kind has ``sources`` and ``targets``: host names, separated by ``+``. By default, every host on the left of the first bottleneck
+sends to every host on its right.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Storage(Flows):
 
 @dataclass(frozen=True)
 class Checkpoint(Flows):
-    """Every source writes its checkpoint to a target, at the same time."""
+    """Every source writes a checkpoint to a target, all at the same time."""
 
     bytes: int = option(100_000_000, "size of a checkpoint", Bytes(1))
     every: float = option(10.0, "time between two checkpoints", Seconds())

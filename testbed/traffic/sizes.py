@@ -31,7 +31,7 @@ class Sizes:
 
     @property
     def mean(self) -> float:
-        """In bytes."""
+        """Return the mean size in bytes."""
         parts = zip(itertools.pairwise(self.bytes), itertools.pairwise(self.shares), strict=True)
         return self.bytes[0] * self.shares[0] + sum((a + b) / 2 * (d - c) for (a, b), (c, d) in parts)
 

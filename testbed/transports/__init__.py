@@ -1,7 +1,7 @@
-"""How the bytes of a collective travel from one worker to another: transports, one file each.
+"""Transports, one file each: how the bytes of a collective get from one worker to another.
 
-A transport runs inside a host: standard library and the C core (`testbed.transports.datagram.native`, by ctypes) alone. It is one file, which
-satisfies `Module`; its options satisfy `TransportOptions`. examples/transport_deadline.py is the shortest one.
+A transport runs inside a host, with only the standard library and the C core (`testbed.transports.datagram.native`, by ctypes). It is one
+file that satisfies `Module`; its options satisfy `TransportOptions`. examples/transport_deadline.py is the shortest one.
 """
 
 from __future__ import annotations
@@ -72,16 +72,17 @@ class Phase:
 
 
 def resyncs(every: int, round: int) -> bool:
-    """Whether a round is the last of ``every`` so many (0: of none)."""
+    """Return True if a round is the last of every ``every`` rounds; never for 0."""
     return every > 0 and (round + 1) % every == 0
 
 
 @dataclass(frozen=True)
 class Close:
-    """When a receiver has enough: at once with all but ``tolerance``, after LT with ``fraction``, at the deadline in any case.
+    """When a receiver stops receiving: at ``tolerance`` missing, after LT at ``fraction`` received, at the deadline in
+    any case.
 
-    ``lt_s`` and ``deadline_s`` are s after the clock's start, which is the first packet; None: as the transport finds them.
-    With a ``fraction`` of 1 nothing but the whole is enough, however long it takes.
+    ``lt_s`` and ``deadline_s`` are seconds after the clock's start, which is the first packet; None: the transport determines them.
+    With a ``fraction`` of 1 only the complete message is enough, after any time.
     """
 
     tolerance: float | Phase = 0.0
@@ -102,20 +103,21 @@ class Close:
         return whole if self.hops == 1 else 1 - float((1 - whole) ** (1 / self.hops))
 
     def over(self, hops: int) -> Close:
-        """For a message that goes on from rank to rank, so many times: what one loses is lost for all that follow."""
+        """Return the limits for a message that is forwarded over ``hops`` hops, each of which can lose data for all
+        later ones."""
         return replace(self, hops=hops) if self.end_to_end else self
 
 
 @dataclass(frozen=True)
 class Delivery:
-    """How a message ended, the same at both ends; times on the monotonic clock."""
+    """The end of a message, the same at both ends; times on the monotonic clock."""
 
     bytes: int
     delivered: int
     closed: Closed
     holes: tuple[Span, ...] = ()
-    resent: int = 0  # bytes sent again
-    first_ns: int = 0  # packets that were the first and the last
+    resent: int = 0  # retransmitted bytes
+    first_ns: int = 0  # arrival of the first and of the last packet
     last_ns: int = 0
 
 
@@ -125,7 +127,9 @@ class Tag:
 
     band: int = 0
     droppable: bool = False
-    path: int = 0  # of the interface alone: a transport takes its paths in turn, or one (`Place.paths`)
+    path: int = (
+        0  # number of the path, for the interface only: a transport sprays over its paths, or uses one (`Place.paths`)
+    )
 
     def __post_init__(self) -> None:
         if self.path:
@@ -162,7 +166,7 @@ class Datagrams:
     received: int
     burst: int  # most of them with data that left to a peer at one instant
     not_sent: int  # that this host itself refused
-    overflowed: int  # that its sockets had no room for
+    overflowed: int  # datagrams dropped because socket buffers were full
     wake_ups: int
     tagged: int = 0  # packets of gradients that a rule examined (MLT)
     important: int = 0  # of them, that a switch may not drop
@@ -177,7 +181,7 @@ class Transfer(Protocol):
     """A message that is being sent or received."""
 
     def wait(self, timeout_s: float | None = None) -> Delivery:
-        """Until it has ended; raises `TransportError` (its peer is gone) or `TimeoutError`."""
+        """Wait until the transfer has ended. Raises `TransportError` (the peer is gone) or `TimeoutError`."""
         ...
 
     def done(self) -> bool: ...
@@ -187,7 +191,7 @@ class Transfer(Protocol):
 
 
 class Endpoint(Protocol):
-    """One worker's end of its connections; any thread may use it, and many transfers may be on their way."""
+    """One worker's end of its connections; it is thread-safe and allows many concurrent transfers."""
 
     def post_send(self, to: int, m: Message, data: Buffer | None, tag: Tagger | None = None) -> Transfer:
         """Start to send; with ``data`` None, sends ``m.bytes`` bytes without content."""
@@ -201,7 +205,7 @@ class Endpoint(Protocol):
 
 
 class Bands(Protocol):
-    """Marks what a worker sends by how much of its iteration is left (`testbed.replay.bands`)."""
+    """Mark a worker's packets by the remaining bytes of its iteration (`testbed.replay.bands`)."""
 
     def claim(self, link: Any, size: int) -> int: ...
     def give_back(self, size: int) -> None: ...
@@ -217,25 +221,23 @@ class Place:
     port: int  # the first of those that the job listens at
     flows: Sequence[Flow]  # of the job, in an order that all its workers agree on
     channels: int = 1  # connections per flow
-    congestion_control: str = "reno"  # of what is sent over TCP
+    congestion_control: str = "reno"  # congestion control of the TCP part
     mark: int = 0  # SO_MARK of its sockets, which identifies them; 0: none
     seed: bytes = b""  # of its random numbers; empty: the machine's own
     copying: bool = True  # bytes are copied, as a program does, and not only counted
     discards: bool = False  # received bytes are dropped
     bands: Bands | None = None
     mtu: int = 1500
-    send_bytes: int = 106_496  # at most as much waits in a socket: less than the host's own queue has room for
+    send_bytes: int = 106_496  # largest send buffer, in bytes: less than the host's queue holds
     in_flight: bool = False  # several messages may be on a connection at a time
     levels: int = 1  # of priority: then a channel is what its worker sends at one level, 0 the lowest
     counters: int | None = None  # a file in memory: `COUNTERS_BYTES` a channel,
     first_counter: int = 0  # from this one on
-    patience_s: float = 30.0  # for the others to be there
+    patience_s: float = 30.0  # seconds to wait for the other ranks
     paths: Sequence[
         Sequence[str]
     ] = ()  # more addresses of all ranks, one for each path there; empty: there is no choice
-    same_host: bool = (
-        False  # ranks may be on one host: then all of the job's connections (or sockets) have ports of their own
-    )
+    same_host: bool = False  # if ranks share a host, all of the job's connections (or sockets) have different ports
     key: bytes = b""  # 16 bytes that all ends share, with which datagrams are signed; empty: they are not
 
 
@@ -253,7 +255,7 @@ class Connection:
     counter: int | None = None  # where a transport counts it (`Place.counters`); None: by its channel
 
     def back(self) -> Connection:
-        """The same the other way, as its ACKs go."""
+        """Return the connection in the opposite direction, that of its ACKs."""
         return replace(self, saddr=self.daddr, sport=self.dport, daddr=self.saddr, dport=self.sport)
 
 
@@ -261,7 +263,7 @@ class Connected(Protocol):
     """A worker with all its connections."""
 
     def endpoint(self, channel: int, flows: Sequence[Flow]) -> Endpoint:
-        """For a collective that has these flows."""
+        """Return the endpoint of a collective with these flows, on one channel."""
         ...
 
     def connections(self) -> list[Connection]:
@@ -294,12 +296,13 @@ class TransportOptions(Protocol):
 
     @property
     def bands(self) -> str:
-        """Priority queues that it asks of every switch, as ``--priority-queues`` has them: ``4,drop-non-ect``; 1: none."""
+        """Return the priority queues that it needs at every switch, as in ``--priority-queues``: ``4,drop-non-ect``;
+        1: none."""
         return "1"
 
     @property
     def sprays(self) -> bool:
-        """Whether it needs several addresses of each host, and sprays packets over all of them (`Place.paths`)."""
+        """Return True if it needs several addresses of each host, and sprays packets over them (`Place.paths`)."""
         return False
 
     @property
@@ -323,12 +326,12 @@ class Module(Protocol):
 
     @property
     def TITLE(self) -> str:
-        """Its name in tables and figures: ``LTP``."""
+        """Return its name in tables and figures: ``LTP``."""
         ...
 
     @property
     def DATAGRAMS(self) -> bool:
-        """Whether it sends datagrams with the core in C, which may be signed."""
+        """Return True if it sends datagrams with the C core, which can sign them."""
         ...
 
     @property
@@ -337,7 +340,7 @@ class Module(Protocol):
         ...
 
     def lossy(self, options: Any, /) -> bool:
-        """Whether a message may end with missing ranges."""
+        """Return True if a message may end with missing ranges."""
         ...
 
     def listen(self, place: Place, options: Any, /) -> Listening:
@@ -345,7 +348,7 @@ class Module(Protocol):
         ...
 
     def close(self, options: Any, stage: Stage, /) -> Close:
-        """When the receiver of a message of that stage has enough."""
+        """Return when the receiver of a message of that stage stops receiving."""
         ...
 
 

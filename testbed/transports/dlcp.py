@@ -1,7 +1,7 @@
-"""DLCP, which MLT grew out of (2020): the same, but for a rate by marks, and parameters that tolerate less.
+"""DLCP (2020), the predecessor of MLT: like MLT, but with a rate control by ECN marks and less tolerance for parameters.
 
-Of DLCP only the abstract was at hand, and what two readers of the full text write: DCTCP-like AIMD, and a lower bound for what is
-pulled, because values are aggregates. How much lower is not known: here a tenth.
+Sources: DLCP's abstract, and two readers' summaries of the full text: DCTCP-like AIMD, and a lower bound for pulled values, because they
+are aggregates. That bound is unknown; the default is a tenth.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PULL = 0.1  # of the tolerance
 
 @dataclass(frozen=True)
 class Options(mlt.Options):
-    """As `testbed.transports.mlt`, with other defaults."""
+    """The options of `testbed.transports.mlt`, with other defaults."""
 
     rate: str = option("dctcp", "rate control: dctcp (by ECN marks, default) or timely (by delay)", OneOf(*RULES))
     beta: float = option(0.5, "rate decrease ÷ marked fraction; DCTCP: 0.5 (default)", Fraction())
@@ -29,7 +29,7 @@ class Options(mlt.Options):
 
 
 def close(options: Options, stage: Stage) -> Close:
-    """As MLT, with less tolerance for parameters."""
+    """Return the limits of MLT, with less tolerance for parameters."""
     found = mlt.close(options, stage)
     return replace(found, tolerance=_less(found.tolerance)) if stage == "parameter" else found
 

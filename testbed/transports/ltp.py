@@ -1,7 +1,7 @@
 """LTP, the loss-tolerant transmission protocol for parameter-server training (Chen et al., IWQoS 2023), over UDP.
 
-Gradients may lose a little: their receiver closes early (`Close`), everything else arrives whole. What the paper's abstract
-publishes, and what others recall of it, is labelled in docs/reference/transports.md; every number that is only recalled is an option.
+Gradients may have missing ranges, because their receiver stops receiving early (`Close`); all other messages are complete.
+docs/reference/transports.md labels what the paper's abstract publishes, and what others recall of it. Every recalled number is an option.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from testbed.transports.datagram.endpoint import DatagramListening
 from testbed.transports.datagram.settings import FIRST_RTTS, Core, SharedOptions, progress
 
 OWN, TCP = "ltp", "tcp"
-RAISED = 1.5  # times LT, after an epoch in which nothing was complete; ours
+RAISED = 1.5  # factor of LT after an epoch without a complete message; added by the testbed
 
 
 def _broadcast(text: str) -> str:
@@ -98,12 +98,12 @@ DATAGRAMS = True
 
 
 def lossy(_options: Options) -> bool:
-    """Its messages are counted one by one, also where they all arrive."""
+    """Return True: messages are counted one by one, even if all arrive completely."""
     return True
 
 
 def close(options: Options, stage: Stage) -> Close:
-    """A gradient by the options; a parameter only whole."""
+    """Return the limits of the options for a gradient; a parameter must be complete."""
     if stage == "parameter":
         return Close()
     return Close(
@@ -126,18 +126,20 @@ def tagger(m: Message) -> Tagger:
 
 
 class Threshold:
-    """LT of one message of a worker, round after round: the shortest time in which it came whole in the epoch before, since its own
-    first packet (or, if ``shared``, the round's); the deadline is ``after_ns`` behind the same by the round's clock.
+    """LT of one message of a worker, adapted every epoch, in ns.
 
-    As recalled it could only fall, and a network that becomes slower would close every round early for ever; here it rises
-    by half after an epoch in which nothing came whole.
+    LT is the shortest time in which the message was complete in the previous epoch, since its first packet (or, if ``shared``, the round's).
+    The deadline is ``after_ns`` after the same time on the round's clock.
+
+    As recalled, LT could only fall, and after a permanent slowdown of the network it would end every round early. Here it rises by half after
+    an epoch without a complete message.
     """
 
     whole = False
 
     def __init__(self, epoch: int, rise: float = RAISED, *, after: int = 0, shared: bool = False) -> None:
         self.epoch, self.rise, self.after, self.shared = epoch, rise, after, shared
-        self.lt_ns: int | None = None  # None: what the sender measures decides
+        self.lt_ns: int | None = None  # None: from the sender's measurements
         self.after_ns: int | None = None
         self._by_round = 0
         self._first: int | None = None  # round of the epoch

@@ -1,9 +1,10 @@
-"""MLT, the domain-specific transport for training (Wang et al., NSDI 2024), over UDP: bounded loss, importance in every packet, every path.
+"""MLT, a domain-specific transport for training (Wang et al., NSDI 2024), over UDP: bounded loss, packet importance,
+packet spraying.
 
-A receiver accepts a message once at most a share p of it is missing, and sends STOP. Until then the sender repeats all missing data,
-after it has sent everything once. The content of a packet decides its treatment: its layer selects the band of a switch, and
-its importance decides whether a filling switch may drop it (`tags`). Packets take all paths in turn, because their order has no
-effect. docs/reference/transports.md lists what is published, what is contradictory there, and what is ours.
+A receiver accepts a message once at most a fraction p of it is missing, and sends STOP. Until then the sender repeats all missing data, after
+it has sent everything once. The content of a packet decides its treatment: its layer selects the priority queue of a switch, and its
+importance decides whether a filling switch may drop it (`tags`). Packets are sprayed over all paths, because their order has no effect.
+docs/reference/transports.md lists what is published, what is contradictory there, and what the testbed adds.
 """
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ class Options(SharedOptions):
 
     @property
     def sprays(self) -> bool:
-        """Whether it wants an address for each path."""
+        """Return True if it needs an address for each path."""
         return self.spray != "off"
 
     @property
@@ -164,7 +165,7 @@ class Options(SharedOptions):
 
     @property
     def tagger(self) -> Callable[..., Tagger]:
-        """Of a message and its content: what each of its packets is."""
+        """Return the function that tags the packets of a message by its content."""
         return tags.Rule(self.tag, int(self.bands[0]), self.tolerance, self.parameters == "whole", self.sync_every)
 
 
@@ -173,7 +174,7 @@ DATAGRAMS = True
 
 
 def lossy(_options: Options) -> bool:
-    """Its messages are counted one by one, also where they all arrive."""
+    """Return True: messages are counted one by one, even if all arrive completely."""
     return True
 
 
@@ -182,7 +183,7 @@ def listen(place: Place, options: Options) -> Listening:
 
 
 def close(options: Options, stage: Stage) -> Close:
-    """All but the tolerated share; what is missing of a parameter keeps its value."""
+    """Return the limit: the tolerated fraction may be missing; missing ranges of a parameter keep their values."""
     if stage == "parameter":
         tolerance = options.tolerance if options.parameters == "lossy" else 0.0
         return Close(

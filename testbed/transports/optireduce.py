@@ -2,13 +2,14 @@
 
 Sources: the abstract, the authors' pages, and a third party's summary of the full text. docs/reference/transports.md labels each point.
 The time limit of a stage is measured: the first ``rounds`` arrive completely, and the ``percentile`` of their times (t_B) bounds every
-later one. Mostly a stage ends sooner. If the share ``tail`` has arrived, it ends after the average time of a message (t_C) and a share
-``wait`` of that after its first packet.
+later one. Mostly a stage ends sooner: once the fraction ``tail`` has arrived, it ends after the average time of a message (t_C) and
+``wait`` times that, from its first packet.
 
-Simplified: ``tail`` stands for UBT's mark on a message's last packets (here the last one is sent first, with the first). t_B is
-separate for each message, and measured over this transport itself, not over TCP. Lost data is sent again while the stage lasts,
-once a round trip has brought no acknowledgement, while UBT sends once. The collective fixes the incast (`transpose`: 1). Where most
-is missing t_B becomes longer, and no update is skipped, and no training halted. The rate is TIMELY's, as in `testbed.transports.mlt`.
+Simplifications: ``tail`` replaces UBT's mark on a message's last packets (here the last one is sent first, with the first). t_B is
+separate for each message, and measured over this transport itself, not over TCP. Lost data is sent again while the stage lasts, after a
+round trip without an acknowledgement, while UBT sends once. The collective fixes the incast (`transpose`: 1). If most of a message is
+missing, t_B becomes longer; no update is skipped, and no training is halted. The rate control is TIMELY's, as in
+`testbed.transports.mlt`.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ DATAGRAMS = True
 
 
 def lossy(_options: Options) -> bool:
-    """Its messages are counted one by one, also where they all arrive."""
+    """Return True: messages are counted one by one, even if all arrive completely."""
     return True
 
 
@@ -80,11 +81,11 @@ def close(options: Options, stage: Stage) -> Close:
 
 
 class Bounds:
-    """t_B and t_C of one message of a worker, round after round, in ns.
+    """t_B and t_C of one message of a worker, adapted every round, in ns.
 
-    t_B counts from the first packet of the stage, from any sender, t_C from the message's own. After a message of which most is missing
-    t_B is twice as long, after one that came whole half as long, but never shorter than measured: a network that becomes slower for
-    good would never deliver enough again.
+    t_B counts from the first packet of the stage, from any sender, and t_C from the message's own. After a message of which most is missing,
+    t_B doubles. After a complete one, it halves, but never below the measured value: otherwise, after a permanent slowdown of the network,
+    too little would be delivered for ever.
     """
 
     def __init__(self, rounds: int, percentile: float, wait: float) -> None:
@@ -96,7 +97,7 @@ class Bounds:
 
     @property
     def whole(self) -> bool:
-        """Nothing is given up while t_B is measured."""
+        """Return True while t_B is measured, when messages must be complete."""
         return self.bound_ns is None
 
     @property
@@ -109,7 +110,7 @@ class Bounds:
 
     @property
     def after_ns(self) -> int | None:
-        """From there to t_B."""
+        """Return the time from LT to t_B, in ns."""
         return None if self.bound_ns is None else self.bound_ns - (self.lt_ns or 0)
 
     def heard(self, round: int, took_ns: int, own_ns: int, lost: float) -> None:

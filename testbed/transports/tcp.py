@@ -1,7 +1,7 @@
-"""TCP with the job's congestion control: a connection for each flow and channel; everything arrives, in order.
+"""TCP with the job's congestion control: a connection for each flow and channel; all data arrives, in order.
 
-Two options make of it what a lossy transport is to be measured against: an application that takes a gradient as done before
-all of it is there (``close``), and one that sends no more than a share of it (``share``).
+Two options imitate lossy transports on top of TCP: an application that considers a gradient complete early (``early_close``), and one
+that sends only a fraction of it (``send_fraction``).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from testbed.transports import (
 )
 from testbed.transports.framed import FramedEndpoint, exactly
 
-CLASS_SELECTOR = 5  # where it stands in the second byte of an IP header
+CLASS_SELECTOR = 5  # its shift in the second byte of an IP header
 TCP_CONGESTION, SO_MARK, TCP_NOTSENT_LOWAT = 13, 36, 25
 ACKED = layouts.TCP_INFO.reader("tcpi_bytes_acked")
 WINDOW = layouts.TCP_INFO.reader("tcpi_rtt", "tcpi_rttvar", "tcpi_snd_ssthresh", "tcpi_snd_cwnd")
@@ -55,12 +55,12 @@ WAKE = 256 << 10
 PIECE = 64 << 20
 COPIED = 1 << 20
 _ZEROS = memoryview(bytes(COPIED))
-# A gradient that may be closed early goes in pieces, each behind its length: between two of them its sender looks whether it was.
+# A gradient that may be closed early is sent in pieces, each after its length; between two pieces its sender checks for that.
 CLOSED_BY = 64 << 10
 LENGTH = struct.Struct("!I")
 LEAST_SHARE = 0.01
 AGAIN_S = 0.1
-LEAVES_S = 5.0  # for what is still coming, and is dropped
+LEAVES_S = 5.0  # seconds for data in transit, which is discarded
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Options(TransportOptions):
     )
 
     def arrives(self, m: Message) -> int:
-        """How many bytes of it, from the first on, count as delivered."""
+        """Return how many of the first bytes of the message count as delivered."""
         return _share(m, min(self.early_close, self.send_fraction))
 
     def sends(self, m: Message) -> int:
@@ -94,7 +94,7 @@ class Options(TransportOptions):
         return self.arrives(m) < self.sends(m)
 
     def ended(self, m: Message) -> Delivery:
-        """How it ends, the same at both ends."""
+        """Return the delivery of the message, the same at both ends."""
         arrives = self.arrives(m)
         if arrives == m.bytes:
             return Delivery(m.bytes, m.bytes, "complete")
@@ -102,7 +102,7 @@ class Options(TransportOptions):
 
 
 def _share(m: Message, share: float) -> int:
-    """At least as much of a gradient, in whole numbers; all of anything else."""
+    """Return the bytes of at least ``share`` of a gradient, in whole elements; all bytes of other messages."""
     if m.stage != "gradient":
         return m.bytes
     return min(m.bytes, math.ceil(round(m.bytes * share / m.element, 6)) * m.element)
@@ -113,12 +113,12 @@ DATAGRAMS = False
 
 
 def lossy(options: Options) -> bool:
-    """Whether a gradient may end without all of its bytes."""
+    """Return True if a gradient may end without all of its bytes."""
     return min(options.early_close, options.send_fraction) < 1
 
 
 def close(options: Options, stage: Stage) -> Close:
-    """Everything arrives, but for what the application itself gives up."""
+    """Return the limit: all data arrives, except what the application drops."""
     return Close(fraction=min(options.early_close, options.send_fraction) if stage == "gradient" else 1.0)
 
 
@@ -178,7 +178,7 @@ class _GivenUp:
     """The further duties of connections where messages are closed early."""
 
     offered: int = 0  # bytes of messages that were handed over
-    rests: dict[socket.socket, threading.Thread] = field(default_factory=dict)  # what was in flight, and is dropped
+    rests: dict[socket.socket, threading.Thread] = field(default_factory=dict)  # threads that discard data in transit
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ class Connected:
         return [_connection(flow, channel, sock) for channel, flow, sock in self._outgoing()]
 
     def sent(self) -> int:
-        """As the kernel counts it; as it was handed over, where not everything is sent."""
+        """Return the bytes that the kernel counts; if not all data is sent, those handed over."""
         if lossy(self.options):
             return self.given_up.offered + sum(each.offered for each in self.framed)
         return sum(_written(sock) for _, _, sock in self._outgoing())
@@ -216,7 +216,7 @@ class Connected:
         return [WINDOW.unpack(each) for each in told]
 
     def datagrams(self) -> None:
-        """The kernel makes what it sends."""
+        """Return None: the kernel makes the packets."""
 
     def _outgoing(self) -> list[tuple[int, Flow, socket.socket]]:
         return [
@@ -291,7 +291,7 @@ class TcpEndpoint:
             link.close()
 
     def _link(self, source: int, target: int) -> socket.socket:
-        """The connection of that flow; an answer without a separate connection goes back on it."""
+        """Return the connection of that flow; an answer without a separate connection uses that of the request."""
         return self.links.get((source, target)) or self.links[target, source]
 
 
@@ -303,7 +303,7 @@ class _Transfer:
 
     def __init__(self, delivery: Delivery, move: Callable[[], None]) -> None:
         """``move`` brings it to ``delivery``."""
-        self._moves = [move]  # of which one is taken, once
+        self._moves = [move]  # possible moves; one of them is made, once
         self._delivery = delivery
         self._error: BaseException | None = None
         self._ended = False
@@ -438,8 +438,8 @@ def _sink() -> mmap.mmap:
 def _send(link: socket.socket, size: int, *, copying: bool, bands: Bands | None) -> None:
     """Send ``size`` bytes without content; ``link`` blocks.
 
-    Under virtual time nothing is copied. On a real clock copying is what keeps a sender from filling its buffer at once:
-    without it bursts cost timeouts.
+    Under virtual time, data is not copied. On a real clock, copying keeps a sender from filling its buffer in one burst, which would cost
+    timeouts.
     """
     while size > 0:
         piece = min(size, COPIED if copying else PIECE)
@@ -452,15 +452,13 @@ def _send(link: socket.socket, size: int, *, copying: bool, bands: Bands | None)
 
 
 def _receive(link: socket.socket, size: int) -> None:
-    """Receive exactly ``size`` bytes and drop them.
+    """Receive exactly ``size`` bytes and discard them.
 
-    ``SO_RCVLOWAT`` lets the kernel wake us once so much is there instead of at every
-    packet; ``MSG_TRUNC`` drops the bytes without copying (tcp(7)). A call that waits for
-    everything it asked for (``MSG_WAITALL``) does not count the bytes that it has taken already
-    towards the mark: so it requests only bytes that are certain to be followed by a mark's
-    worth of bytes, and `poll` waits for those. That ends before the mark, too, where a
-    window has closed: the available bytes are taken, and the mark is set again. A wait for
-    the rest here would never end.
+    ``SO_RCVLOWAT`` makes the kernel wake the thread once that many bytes are available, instead of at every packet; ``MSG_TRUNC`` discards the
+    bytes without a copy (tcp(7)). A call that waits for all its bytes (``MSG_WAITALL``) does not count the bytes that it has taken already
+    towards the mark. So it requests only bytes that are certain to be followed by as many as the mark, and `poll` waits for the rest.
+    `poll` also ends before the mark if a window has closed: the available bytes are taken, and the mark is set again. Waiting for the rest
+    in the kernel would never end.
     """
     link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, min(size, WAKE))
     while size > WAKE:
@@ -492,7 +490,7 @@ def _fill(link: socket.socket, into: memoryview) -> None:
 
 def _send_until_closed(link: socket.socket, size: int, give: Callable[[int, int], None]) -> None:
     """Send ``size`` bytes, or until the receiver has enough; then a length of 0 marks the end."""
-    link.setsockopt(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT, CLOSED_BY)  # what is in the socket cannot be taken back
+    link.setsockopt(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT, CLOSED_BY)  # data in the socket cannot be withdrawn
     poll = select.poll()
     poll.register(link, select.POLLIN | select.POLLOUT)
     at = 0

@@ -1,4 +1,4 @@
-"""Two ends exchange messages: the sender announces their number and size, at the end the receiver reports what it has received."""
+"""Exchange messages between two ends: the sender announces number and size, and the receiver reports what it received."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from testbed.transports import Close, Delivery, Endpoint, Listening, Message, Transport, TransportError
 
 HELLO = struct.Struct("!QI")  # bytes of a message, messages
-MOST_BYTES = 1 << 36  # of a message, taken at a peer's word
+MOST_BYTES = 1 << 36  # largest message size that a peer may announce
 WORDS, GRADIENTS, REPORT = range(3)  # operations
 REPORT_BYTES = 1024
 FLOWS = [(0, 1), (1, 0)]
@@ -31,7 +31,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Round:
-    """How one message ended; ``seconds`` from when it was begun here until it had ended here."""
+    """The end of one message; ``seconds``: from its start to its end, on this machine."""
 
     bytes: int
     delivered: int
@@ -65,7 +65,7 @@ class Told:
 
     @property
     def bits_per_s(self) -> float:
-        """Of what was delivered."""
+        """Return the delivered bits per second."""
         return 8 * self.delivered / self.seconds if self.seconds else 0.0
 
     def totals(self) -> dict[str, Any]:
@@ -75,12 +75,12 @@ class Told:
         }  # fmt: skip
 
     def document(self) -> dict[str, Any]:
-        """As ``--json`` prints it."""
+        """Return the document of ``--json``."""
         return {"rounds": [asdict(one) for one in self.rounds], "end": self.totals(), "receiver": self.peer}
 
 
 def send(listening: Listening, _transport: Transport, asked: Asked, progress: Progress) -> Told:
-    """Send what is ``asked``; raises `TransportError`."""
+    """Send the ``asked`` messages, and return the result. Raises `TransportError`."""
     endpoint = listening.connect().endpoint(0, FLOWS)
     words = HELLO.pack(asked.bytes, asked.rounds)
     endpoint.post_send(1, Message(0, WORDS, 0, len(words), "parameter"), words).wait()

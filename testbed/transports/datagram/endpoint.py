@@ -50,7 +50,7 @@ class DatagramListening:
 
 @dataclass(frozen=True)
 class DatagramConnected:
-    """All of a worker's connections."""
+    """All connections of a worker."""
 
     place: Place
     channels: list[Engine]
@@ -70,7 +70,7 @@ class DatagramConnected:
         ]
 
     def sent(self) -> int:
-        """By datagrams as it was handed over, by TCP as the kernel counts it."""
+        """Return the bytes handed to datagrams, plus those that the kernel counts for TCP."""
         return sum(engine.offered for engine in self.channels) + (self.tcp.sent() if self.tcp else 0)
 
     def windows(self) -> list[tuple[int, ...]]:
@@ -86,13 +86,13 @@ class DatagramConnected:
 
 
 class DatagramEndpoint:
-    """For a collective with these flows; ``parameters``: what carries those, if not datagrams."""
+    """The endpoint of a collective with these flows; ``parameters``: the endpoint for parameters, if not datagrams."""
 
     def __init__(self, engine: Engine, flows: frozenset[Flow], parameters: Endpoint | None) -> None:
         self.engine, self.flows, self.parameters = engine, flows, parameters
 
     def post_send(self, to: int, m: Message, data: Buffer | None, tag: Tagger | None = None) -> Transfer:
-        """``tag`` gives the band of each packet; the endpoint itself drops nothing."""
+        """Start to send. ``tag`` gives the priority queue of each packet; the endpoint itself drops nothing."""
         if self.parameters and m.stage == "parameter":
             return self.parameters.post_send(to, m, data, tag)
         engine = self.engine
@@ -173,7 +173,7 @@ def _spans(critical: Sequence[tuple[int, int]]) -> tuple[Any, int]:
 
 
 def _memory(buffer: Buffer) -> Any:
-    """The address of its bytes; what is read-only is copied."""
+    """Return a ctypes view of the buffer's bytes; a read-only buffer is copied."""
     if isinstance(buffer, bytes) or (isinstance(buffer, memoryview) and buffer.readonly):
         return ctypes.create_string_buffer(bytes(buffer), len(buffer))
     return (ctypes.c_char * memoryview(buffer).nbytes).from_buffer(buffer)

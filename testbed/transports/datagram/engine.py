@@ -1,4 +1,4 @@
-"""A socket of the datagram endpoint: the core in C behind it, and what is kept of its peers from round to round."""
+"""A socket of the datagram endpoint: its C core, and the state of its peers across rounds."""
 
 from __future__ import annotations
 
@@ -19,19 +19,22 @@ from testbed.transports.datagram.settings import Core, Timing
 RECEIVE_BYTES = 64 << 20
 BATCH = 64  # ends that are reported at once
 SEGMENTS = 44  # datagrams to a peer that are handed to the kernel as one: what its 64 kB hold
-CLASS_SELECTOR = 5  # where it stands in that byte
+CLASS_SELECTOR = 5  # its shift in that byte
 MARKABLE = 2  # ECT(0) there (RFC 3168)
 
 
 @dataclass
 class Silence:
-    """For how long a peer's program has shown nothing of itself; a peer that is late does, if after the deadline."""
+    """The rounds in which a peer's program has shown no activity; a late peer shows some after the deadline."""
 
     handed: int = 0  # of its marked datagrams, at the last check
     rounds: set[int] = field(default_factory=set)  # since then
 
     def hear(self, round: int, handed: int, *, nothing: bool) -> None:
-        """A message of it ended, at its deadline if ``nothing`` of it had come."""
+        """Record the end of a message; ``nothing``: it ended at its deadline without any packet.
+
+        ``handed``: marked datagrams so far.
+        """
         if nothing and handed == self.handed:
             self.rounds.add(round)
         else:
@@ -40,7 +43,7 @@ class Silence:
 
 
 class Engine:
-    """A socket, the thread behind it, and what is kept of its peers from round to round."""
+    """A socket, its thread, and the state of its peers across rounds."""
 
     def __init__(self, place: Place, core: Core, channel: int) -> None:
         self.place, self.core = place, core
@@ -96,7 +99,7 @@ class Engine:
                 raise TransportError(f"worker {peer} ({self.place.addresses[peer]}) does not answer")
 
     def tags(self, to: int, m: Message, data: Buffer | None, tag: Tagger) -> list[Tag]:
-        """Of each packet of a message."""
+        """Return the tag of each packet of a message."""
         segment = self.library.endpoint_segment(self.pointer, to)
         whole = None if data is None else memoryview(data).cast("B")
         spans = [(at, min(segment, m.bytes - at)) for at in range(0, m.bytes, segment)]
@@ -110,7 +113,7 @@ class Engine:
         return bytes(each.band << CLASS_SELECTOR | (MARKABLE if marked and not each.droppable else 0) for each in said)
 
     def counted(self) -> tuple[native.OwnCounters, int]:
-        """Its socket's, and most packets that ever left to a peer at one instant."""
+        """Return the counters of its socket, and the largest number of packets sent to a peer at one time."""
         found, own, burst = native.Counters(), native.OwnCounters(), 0
         for peer in range(len(self.place.addresses)):
             self.library.endpoint_read(self.pointer, peer, found, own)
@@ -148,7 +151,7 @@ class Engine:
                     traceback.print_exc()
 
     def timing(self, source: int, m: Message) -> Timing | None:
-        """Of the messages of this name; None: the transport has none."""
+        """Return the timing of messages of this name; None if the transport has none."""
         if (make := self.core.timing) is None:
             return None
         with self.lock:
@@ -159,5 +162,5 @@ class Engine:
 
 
 def segment_bytes(mtu: int, *, signed: bool = False) -> int:
-    """Payload of a packet: what fits, in whole numbers of every size."""
+    """Return the payload of a packet in bytes: the largest multiple of 8 that fits."""
     return (mtu - native.UDP_IP_HEADERS - native.DATA_HEADER - native.MAC_BYTES * signed) // 8 * 8

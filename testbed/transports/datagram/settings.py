@@ -26,7 +26,7 @@ def progress(text: str) -> tuple[float, float] | None:
 
 
 class Timing(Protocol):
-    """When messages of a name are closed, by how earlier ones went; one for each that comes in a round."""
+    """The time limits of messages with one name, adapted to the times of earlier ones."""
 
     @property
     def whole(self) -> bool:
@@ -35,7 +35,8 @@ class Timing(Protocol):
 
     @property
     def lt_ns(self) -> int | None:
-        """Since its first packet (or the round's, by `Core.shared_lt`); None: what the sender measures decides."""
+        """Return LT in ns since the message's first packet (or the round's, by `Core.shared_lt`); None: from the
+        sender's measurements."""
         ...
 
     @property
@@ -62,11 +63,11 @@ class Core:
     congestion: native.Congestion | None = None  # how fast to send; None: by BBR, as LTP does
     # Slope and offset of how strongly it probes, or its rate grows by a rule; None: constant.
     f: tuple[float, float] | None = None
-    control: int = 0  # class selector of what is no data
+    control: int = 0  # class selector of control packets
     marked: bool = False  # packets of a message that may not be dropped are sent as markable (ECT, RFC 3168)
     sprays: bool = False  # over all of a host's addresses, if it has several
     tagger: Callable[[Message, Buffer | None, int], Tagger] | None = None  # where the caller has none
-    # Of each message's name; None: LT follows from what the sender measures, the deadline from `after`.
+    # By message name; None: LT follows from the sender's measurements, the deadline from `after`.
     timing: Callable[[], Timing] | None = None
 
 

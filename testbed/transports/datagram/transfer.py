@@ -33,7 +33,7 @@ class DatagramTransfer:
     lock: threading.Lock = field(default_factory=threading.Lock)
     delivery: Delivery | None = None
     gone: int = 0  # the rank, if that is how it ended
-    stalled: bool = False  # the peer answered until then, and acknowledged nothing
+    stalled: bool = False  # the peer answered until then, but acknowledged no data
     asking: int = 0  # threads that read the core's record of it,
     released: bool = False  # which it drops when none does
 

@@ -1,7 +1,7 @@
-"""Several messages at a time on one TCP connection, each with a header that identifies it, and acknowledged when complete.
+"""Send several concurrent messages over one TCP connection, each with a header, and acknowledged when complete.
 
-For replays, whose bytes have no content. A sender is notified when the receiver has a message: a credit in bytes counts these
-messages (BytePS; Peng et al., SOSP 2019).
+For replays, whose bytes have no content. A sender is notified when the receiver has a message: credit in bytes counts these messages
+(BytePS; Peng et al., SOSP 2019).
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ class _Transfer:
 
 
 class FramedEndpoint:
-    """All connections of one worker and channel; any thread may use it.
+    """All connections of one worker and channel; thread-safe.
 
-    Three threads a peer: one sends its messages in the order in which they were posted, one receives acknowledgements, one
-    takes what the peer sends, asked for or not.
+    Three threads serve each peer: one sends its messages in the order of posting, one receives acknowledgements, one receives the peer's
+    data, posted or not.
     """
 
     def __init__(
@@ -99,7 +99,8 @@ class FramedEndpoint:
         return transfer
 
     def post_receive(self, source: int, m: Message, into: Buffer | None, close: Close) -> Transfer:
-        """``into`` is None; ``close`` is met: what is sent arrives."""
+        """Start to receive. ``into`` must be None, else raises `ValueError`; ``close`` always holds, because sent data
+        arrives."""
         if into is not None:
             raise ValueError("several messages at a time carry bytes that nobody looks at")
         del close
@@ -165,9 +166,9 @@ def _header(link: socket.socket) -> tuple[Key, int]:
 
 
 def exactly(link: socket.socket, size: int) -> bytes:
-    """So many bytes of a connection, taken as they are there.
+    """Receive exactly ``size`` bytes of a connection, as they arrive.
 
-    A call that waits for them (``MSG_WAITALL``) takes the first ones, and is woken no more if the rest is less than the mark.
+    ``MSG_WAITALL`` would take the first bytes and then sleep for ever if the rest is below the low-water mark.
     """
     poll = select.poll()
     poll.register(link, select.POLLIN)

@@ -1,8 +1,9 @@
-"""Dispersal of losses by a randomised Hadamard transform: what a packet held is missing a little everywhere (OptiReduce, NSDI 2025).
+"""Spread losses by a randomised Hadamard transform, so that a lost packet costs a little of every number (OptiReduce,
+NSDI 2025).
 
-Random signs and a fast Walsh-Hadamard transform are a rotation: a sender transforms its gradient, the mean is transformed back,
-and without loss nothing changes. A gradient's length stays: where it is no power of two, a first transform covers its head and a second
-one its tail, each the largest power of two that fits, and they overlap; so numbers are put into a random order before.
+Random signs and a fast Walsh-Hadamard transform are a rotation: a sender transforms its gradient, the mean is transformed back, and
+without loss nothing changes. The length of a gradient stays. If it is no power of two, one transform covers its head and another its
+tail, each of the largest power of two that fits. They overlap, so numbers are put into a random order before.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.float32]
 RADIX = 32
-SIGNS = 7  # behind a seed: a stream of random numbers of their own
+SIGNS = 7  # appended to a seed: a separate stream of random numbers for signs
 Seed = int | tuple[int, ...]  # another one every round: with the same signs, the same directions would always be lost
 
 

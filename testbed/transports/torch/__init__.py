@@ -1,14 +1,15 @@
-"""A PyTorch training over a transport of this folder: its gradients are averaged by a parameter server, and may lose a little.
+"""Train with PyTorch over a transport of the testbed: a parameter server averages gradients, which may have missing
+ranges.
 
-As DDP's communication hook (the process group's own backend carries the first broadcast and the buffers, whole)::
+As DDP's communication hook (the backend of the process group sends the first broadcast and the buffers, completely)::
 
-    model = DistributedDataParallel(module)
+model = DistributedDataParallel(module)
     sync = Synchronisation.of_process_group("ltp:fraction=0.9")
     model.register_comm_hook(sync, hook)
 
 or as a plain loop, where each rank has its own model::
 
-    sync = Synchronisation(rank, addresses, "ltp:fraction=0.9")
+sync = Synchronisation(rank, addresses, "ltp:fraction=0.9")
     sync.broadcast(model)
     for images, labels in batches:
         optimizer.zero_grad(set_to_none=False)
@@ -17,16 +18,16 @@ or as a plain loop, where each rank has its own model::
         optimizer.step()
     sync.close()
 
-A custom rule may select the packets that matter, as here by the tensor's median, for each message and then for each of its packets::
+A custom rule may select the important packets, here by the tensor's median, for each message and then for each of its packets::
 
-    def rule(message, gradient):
+def rule(message, gradient):
         limit, size = gradient.abs().median(), message.element
         def tag(span, content):
             at, length = span  # bytes, of whole numbers
             return Tag(droppable=bool(gradient[at // size : (at + length) // size].abs().mean() < limit))
         return tag
 
-    sync = Synchronisation.of_process_group("mlt", tagger=rule)
+sync = Synchronisation.of_process_group("mlt", tagger=rule)
 
 Needs PyTorch (``mltcp-testbed[torch]``); gradients are in main memory, in float32, float16, bfloat16 or float64.
 """

@@ -1,4 +1,4 @@
-"""Which bytes of which gradient were missing, as lines of JSON: recorded by a lossy training, and given to another that repeats it."""
+"""Missing ranges of gradients, as lines of JSON: recorded by a lossy training, and replayed by another."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def path_of(folder: Path, rank: int) -> Path:
 
 
 class Writer:
-    """A line for each message of a rank; a training that is killed keeps what was written."""
+    """A file with a line for each message of a rank; a killed training keeps the lines that were written."""
 
     def __init__(self, folder: Path, rank: int, ranks: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -54,7 +54,7 @@ class Recording:
 
     @classmethod
     def read(cls, folder: Path, rank: int, ranks: int) -> Recording:
-        """Raises `RequestError` if there is none, or one of another training."""
+        """Read the recording of a rank. Raises `RequestError` if there is none, or one of another training."""
         path = path_of(folder, rank)
         try:
             head, *lines = [json.loads(line) for line in path.read_text().splitlines()]
@@ -77,7 +77,10 @@ class Recording:
         return cls(path, messages)
 
     def holes(self, name: Name, size: int) -> tuple[Span, ...]:
-        """Of one message; raises `RequestError` if it was not recorded, or had another size."""
+        """Return the missing ranges of one message.
+
+        Raises `RequestError` if it was not recorded, or had another size.
+        """
         found = self.messages.get(name)
         if found is None:
             raise RequestError(

@@ -62,24 +62,24 @@ class Guard:
 
     below: float = 0.5
     rounds: int = 3
-    then: Literal["reliable", "raise"] = "reliable"  # every later gradient arrives whole; or the training ends
+    then: Literal["reliable", "raise"] = "reliable"  # every later gradient is complete; or the training ends
 
 
 @dataclass(frozen=True)
 class Stats:
-    """Of all gradients that this rank sent to others, or received as a server."""
+    """Totals over all gradients that this rank sent to others, or received as a server."""
 
     rounds: int
     bytes: int
     delivered: int
     resent: int  # bytes
-    closed: dict[str, int]  # messages by why they ended
+    closed: dict[str, int]  # number of messages by reason of their end
     waited_s: float  # from the first bucket of a round to the end of its last, all rounds
-    reliable: bool  # the guard has made it so
+    reliable: bool  # the guard has switched loss off
 
     @property
     def share(self) -> float:
-        """Delivered of what was to be; 1 where nothing was."""
+        """Return the delivered fraction of bytes; 1 if there were none."""
         return self.delivered / self.bytes if self.bytes else 1.0
 
 
@@ -95,27 +95,27 @@ class _Bucket:
     gradients: list[tuple[Name, Transfer]] = field(default_factory=list)
     received: dict[int, Any] = field(default_factory=dict)  # as a server: each worker's part
     means: list[tuple[Name, Transfer]] = field(default_factory=list)
-    whole: bool = False  # nothing of it may be lost
+    whole: bool = False  # no loss allowed
     begun: float = 0.0
 
 
 class Synchronisation:
-    """One rank's part in the synchronisation of gradients by a transport that may lose some of them.
+    """One rank's part in the averaging of gradients by a transport that may lose some of them.
 
-    ``servers`` are the ranks that average, each a share of every bucket: ``(0,)`` is a server next to the first rank's training,
-    ``range(ranks)`` shards. ``workers`` are the ranks that train, all of them by default. A server that does not train calls `serve`.
+    ``servers``: the ranks that average, each an equal part of every bucket. ``(0,)`` is a server next to the first rank's training,
+    ``range(ranks)`` shards. ``workers``: the ranks that train, all of them by default. A server that does not train calls `serve`.
 
-    ``fill`` gives the value of an element that did not arrive. It is ``zero`` (the mean is over all ranks), ``mean_of_received``
-    (the mean is over the ranks it came from), or ``feedback`` (zero, and its sender adds it to its next gradient).
+    ``fill``: the value of a missing element. It is ``zero`` (the mean is over all ranks), ``mean_of_received`` (the mean is over the ranks
+    that delivered it), or ``feedback`` (zero, and its sender adds it to its next gradient).
 
-    With ``disperse`` gradients are Hadamard-transformed (`testbed.transports.hadamard`), differently every round, so that a loss
-    affects every number a little. The first ``warmup_steps`` rounds lose nothing. ``record`` and ``replay`` are folders of missing
-    ranges: a training that replays sends everything, and drops the ranges that the recorded one lost.
+    With ``disperse``, gradients are Hadamard-transformed (`testbed.transports.hadamard`), differently every round, so that a loss affects every
+    number a little. The first ``warmup_steps`` rounds lose nothing. ``record`` and ``replay`` are folders of missing ranges: a training that
+    replays sends everything, and drops the ranges that the recorded one lost.
 
-    ``ended`` is called for every message of a round with its result, before that round's mean is there. ``tagger`` replaces the
-    transport's own rule (the paper's ``prio_func``): it selects the band of each packet of a gradient, and whether a switch may
-    drop it. Its arguments are the message, whose ``operation`` is the bucket's number, and the numbers in it as they travel. It
-    returns a `transports.Tagger`. Means follow the transport's rule.
+    ``ended`` is called for every message of a round with its result, before that round's mean is available. ``tagger`` replaces the
+    transport's own rule (the paper's ``prio_func``): it selects the priority queue of each packet of a gradient, and whether a switch may drop
+    it. Its arguments are the message, whose ``operation`` is the bucket's number, and its numbers as sent. It returns a
+    `transports.Tagger`. Means follow the transport's rule.
 
     Raises `RequestError`, and `TransportError` if a rank does not answer.
     """
@@ -152,7 +152,7 @@ class Synchronisation:
 
     @classmethod
     def of_process_group(cls, transport: str = "ltp", **options: Any) -> Synchronisation:
-        """For the ranks of the default process group, which exchange their addresses."""
+        """Return the synchronisation of the ranks of the default process group, which exchange their addresses."""
         rank, ranks = dist.get_rank(), dist.get_world_size()
         addresses: list[Any] = [None] * ranks
         dist.all_gather_object(addresses, _own_address(rank))
@@ -172,7 +172,7 @@ class Synchronisation:
             raise RequestError(str(error), where="fill") from error
 
     def broadcast(self, module: Any) -> None:
-        """The first server's parameters and buffers, to all; whole."""
+        """Send the first server's parameters and buffers to all ranks, completely."""
         tensors = [one.detach() for one in (*module.parameters(), *module.buffers())]
         first = self.servers[0]
         for number, kind in enumerate(sorted({one.dtype for one in tensors}, key=str)):
@@ -191,9 +191,9 @@ class Synchronisation:
         self._round += 1
 
     def average(self, module: Any) -> None:
-        """Every gradient of ``module`` becomes the mean over all ranks.
+        """Replace every gradient of ``module`` by the mean over all ranks.
 
-        They stay in flat buckets from the first call on; with ``zero_grad(set_to_none=False)`` they stay there, and nothing is copied.
+        Gradients stay in flat buckets from the first call on; with ``zero_grad(set_to_none=False)`` they are not copied again.
         """
         if self._flat is None:
             self._flat = [
@@ -229,9 +229,11 @@ class Synchronisation:
                     raise
 
     def exchange(self, flat: Any, number: int, *, last: bool, layout: Hashable = None) -> Any:
-        """A future of ``flat`` when it holds the mean of all workers' bucket ``number``; after the ``last`` the next round begins.
+        """Return a future of ``flat`` with the mean of all workers' bucket ``number``; after the ``last`` bucket the
+        next round begins.
 
-        All ranks call it with the same buckets in the same order. ``layout``: what the elements of a bucket are, which may change.
+        All ranks must call it with the same buckets in the same order. ``layout``: an identifier of the meaning of the bucket's elements, which may
+        change.
         """
         _refuse(flat)
         if self._disperses and flat.dtype == torch.float64:
@@ -276,11 +278,11 @@ class Synchronisation:
         )
 
     def datagrams(self) -> Datagrams | None:
-        """Those of this rank so far."""
+        """Return the datagram counters of this rank so far; None over TCP."""
         return self._connected.datagrams()
 
     def close(self) -> None:
-        """After the last round; peers that are not done with it are notified that this rank has left."""
+        """Close the connections after the last round; peers that have not finished it are notified."""
         self._queue.put(None)
         self._thread.join()
         self._endpoint.end("over")
@@ -293,7 +295,8 @@ class Synchronisation:
         return flat.numel() * part // count, flat.numel() * (part + 1) // count
 
     def _post(self, bucket: _Bucket) -> None:
-        """Send this rank's gradients, and wait for nothing: as a server for those of others, else for the mean."""
+        """Send this rank's gradients without waiting, and post receives: a server for gradients of others, other ranks
+        for the mean."""
         for part, server in enumerate(self.servers):
             begin, end = self._part(bucket.flat, part)
             mine = bucket.flat[begin:end]
@@ -346,7 +349,7 @@ class Synchronisation:
         self._waited_s += time.monotonic() - bucket.begun
 
     def _gathered(self, bucket: _Bucket) -> list[Delivery]:
-        """How its gradients ended; a server that does not train has nothing to do once all others have left."""
+        """Return the deliveries of a bucket's gradients; none for a pure server once all others have left."""
         waiting = [transfer for _, transfer in bucket.gradients]
         try:
             return self._wait(waiting)
@@ -443,7 +446,7 @@ hook.__annotations__.update({"bucket": dist.GradBucket, "return": torch.futures.
 
 
 def _buckets(module: Any) -> list[list[Any]]:
-    """Parameters that learn, the last ones first, in groups of one type and about `BUCKET_BYTES`."""
+    """Return trainable parameters, the last ones first, in groups of one type and about `BUCKET_BYTES`."""
     found: list[list[Any]] = []
     for parameter in reversed([parameter for parameter in module.parameters() if parameter.requires_grad]):
         full = (

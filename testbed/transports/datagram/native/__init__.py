@@ -1,8 +1,8 @@
-"""The transports' core in C as a shared library, by ctypes: what it is built from decides what it is called.
+"""Build and load the transports' C core, a shared library for ctypes, whose file name contains a digest of its sources.
 
-``make setup`` builds it (``python -m testbed.transports.datagram.native``); without that the first plan that needs it does, if there is a C
-compiler. It takes only libc, and any x86-64 (or this machine's architecture) runs it. A run finds it below ``build/`` of the
-checkout, at its present location, or of the content of a wheel that carries it.
+``make setup`` builds it (``python -m testbed.transports.datagram.native``). Otherwise the first plan that needs it builds it, if there is a
+C compiler. It needs only libc, and runs on any x86-64 machine (or this machine's architecture). A run finds it below ``build/`` of the
+checkout, or in the content of a wheel.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ def build() -> Path:
 
 @cache
 def load() -> ctypes.CDLL:
-    """The library, as it was built; raises `MachineError`."""
+    """Load the library. Raises `MachineError`."""
     where = path()
     try:
         library = ctypes.CDLL(str(where), use_errno=True)

@@ -8,7 +8,7 @@ from testbed.core import start
 
 
 def main() -> int:
-    """Its exit code."""
+    """Build the library, print its path, and return an exit code."""
     from testbed.core.errors import EXIT_OK, TestbedError
     from testbed.transports.datagram.native import build
 

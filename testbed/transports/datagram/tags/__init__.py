@@ -1,14 +1,14 @@
-"""Which packets of a message matter: rules that make a tagger of a tensor (the paper's ``prio_func``).
+"""Rules that select the important packets of a message and give each its priority queue (the paper's ``prio_func``).
 
-A layer's band is i · P ÷ L of P (MLT, section 3): what is needed first goes first. A packet's importance is the mean magnitude of its
-numbers. The published rule compares it with the median magnitude of the tensor's numbers; a mean of many is hardly ever below
-that, so most packets count as important (98 % of ResNet18's as first measured, 86 to 91 % by `tools/tagged_share.py`). The paper
-leaves open whether either is of absolute values: `signed-median` takes both with their signs. `packet-median`, ours, takes the upper
-half of packets. For parameters that a server sends back, their update decides, where it is known (`Message.weighs`).
+A layer's queue is i · P ÷ L of P (MLT, section 3): layers needed first go first. A packet's importance is the mean magnitude of its
+numbers. The published rule compares it with the median magnitude of the tensor's numbers. A mean of many numbers is rarely below
+that, so most packets count as important (98 % of ResNet18's as first measured, 86 to 91 % by `tools/tagged_share.py`). The paper leaves
+open whether magnitudes are absolute values: `signed-median` keeps the signs. `packet-median`, the testbed's addition, selects the upper half
+of packets. For parameters that a server returns, their update decides, where it is known (`Message.weighs`).
 
-A replay has messages without content. As many of its packets are important as the rule was measured to find, sampled by name. A trace
-may give the importance of an operation instead (`importance`): a share of its packets, or the distribution of their magnitudes ÷ the
-median magnitude of the tensor's numbers, as evenly spaced quantiles.
+A replay has messages without content. The measured fraction of its packets is important, sampled by name. A trace may instead give the
+importance of an operation (`importance`): a fraction of its packets, or the distribution of their magnitudes ÷ the median magnitude of
+the tensor's numbers, as evenly spaced quantiles.
 """
 
 from __future__ import annotations
@@ -39,8 +39,11 @@ GOLDEN = 0.618  # of a message: distance between packets of neighbouring importa
 
 @dataclass(frozen=True)
 class Rule:
-    """One of the `RULES`, for switches with so many bands; ``tolerance``: what may be missing, without which nothing may be dropped; ``whole``: of parameters nothing;
-    ``resync``: nor once in so many rounds (`transports.Close`)."""
+    """One of the `RULES`, for switches with ``bands`` priority queues.
+
+    ``tolerance``: the fraction that may be missing; 0: no packet may be dropped. ``whole``: parameters are complete. ``resync``: the period in
+    rounds of complete messages (`transports.Close`).
+    """
 
     name: str
     bands: int
@@ -49,7 +52,8 @@ class Rule:
     resync: int = 0
 
     def __call__(self, m: Message, data: Buffer | None, segment: int) -> Tagger:
-        """For each packet of ``m``, of ``segment`` bytes, as asked for one after the other."""
+        """Return the tagger of ``m`` in packets of ``segment`` bytes; it must be called for one packet after the
+        other."""
         count = -(-m.bytes // segment)
         whole = m.stage == "parameter" and (self.whole or resyncs(self.resync, m.round))
         tolerance = self.tolerance.of(m.round) if isinstance(self.tolerance, Phase) else self.tolerance
@@ -71,7 +75,8 @@ def band(layer: int, layers: int, bands: int) -> int:
 
 
 def important(rule: str, m: Message, data: Buffer | None, segment: int) -> Sequence[bool]:
-    """Whether each packet of a message is important, by a rule; ``data`` holds numbers of ``m.element`` bytes, 4 or 8 (None: no content)."""
+    """Return for each packet of a message whether it is important; ``data`` has numbers of ``m.element`` bytes, 4 or 8
+    (None: no content)."""
     count = -(-m.bytes // segment)
     if rule in ("random", "none") or (data is None and not m.importance):
         return _drawn(m, count, IMPORTANT[rule])
