@@ -4,8 +4,8 @@
 packages, in a private mount namespace. All its files are in memory, mounted in that namespace only. They disappear when
 the last process in the namespace ends.
 
-Arguments: size in bytes and SHA-256 of the archive, SOABI of the sending Python, memory in bytes for the files, packages (JSON: modules by
-distribution).
+Arguments: size in bytes and SHA-256 of the archive, SOABI of the sending Python, memory in bytes for the files,
+packages (JSON: modules by distribution).
 """
 
 from __future__ import annotations

@@ -184,8 +184,8 @@ def _check_struct_ops(cc: CongestionControl, release: str) -> None:
 def _behind_the_network() -> Iterator[None]:
     """Give the kernel's packet processing precedence over this process and its children.
 
-    Under load, ordinary kernel threads (ksoftirqd) forward packets. Next to a busy Python process such a thread waits for up to a
-    scheduler tick, and the emulated link pauses for 3 ms. It preempts a process of the idle class at once.
+    Under load, ordinary kernel threads (ksoftirqd) forward packets. Next to a busy Python process such a thread waits
+    for up to a scheduler tick, and the emulated link pauses for 3 ms. It preempts a process of the idle class at once.
     """
     policy, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
     os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))

@@ -1,7 +1,7 @@
 """Give network namespaces names for ``ip netns`` while this process runs.
 
-A name is a link in ``/run/netns`` to a descriptor of this process, so it keeps no namespace alive. A small process removes the
-links when this one ends, in any case. If both are killed, the next shell removes them.
+A name is a link in ``/run/netns`` to a descriptor of this process, so it keeps no namespace alive. A small process
+removes the links when this one ends, in any case. If both are killed, the next shell removes them.
 """
 
 from __future__ import annotations

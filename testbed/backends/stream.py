@@ -29,8 +29,8 @@ def listen(
 ) -> bytes | None:
     """Pass on every event, including the one that announces results, and return the archive; None if the stream has none.
 
-    ``most_bytes`` limits the archive. ``said`` is called with each line of kernel messages, because user-mode Linux writes them to
-    the same console. Raises the error of the run.
+    ``most_bytes`` limits the archive. ``said`` is called with each line of kernel messages, because user-mode Linux
+    writes them to the same console. Raises the error of the run.
     """
     stream = _Stream(more)
     while line := stream.line():

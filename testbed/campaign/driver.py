@@ -1,6 +1,7 @@
 """Plan, run, store, and summarise many runs. Used by ``run`` and ``sweep``.
 
-A run with a scheduler that needs profiles waits for the isolated runs of its jobs. The runs of a lost machine go to the others.
+A run with a scheduler that needs profiles waits for the isolated runs of its jobs. The runs of a lost machine go to the
+others.
 """
 
 from __future__ import annotations
@@ -98,9 +99,10 @@ def drive(
 ) -> list[Failure]:
     """Run ``runs`` in order on ``free`` executors, store them, and return those that failed.
 
-    ``tell`` is called for each run that is ``started``, ``stored``, ``failed``, or ``given up`` because its machine was lost; such a
-    run continues elsewhere. A run that had to wait is not repeated if it `is_there` once its schedule is known (``there``). ``kept``:
-    existing runs of the same experiments. Raises the first failure's error unless ``keep_going``.
+    ``tell`` is called for each run that is ``started``, ``stored``, ``failed``, or ``given up`` because its machine was
+    lost; such a run continues elsewhere. A run that had to wait is not repeated if it `is_there` once its schedule is
+    known (``there``). ``kept``: existing runs of the same experiments. Raises the first failure's error unless
+    ``keep_going``.
     """
     for run in runs:
         folders.check(run.folder, run.out)

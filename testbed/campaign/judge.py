@@ -18,8 +18,8 @@ from testbed.core.text import shown
 def again(folder: Path) -> Iterator[tuple[Path, str, str]]:
     """Judge and update every run below ``folder`` (results folder, experiment folder, or run directory).
 
-    Yields the run directory and its verdict before and now. Raises `LoadError` if there is none or one is unreadable; runs before it
-    are judged.
+    Yields the run directory and its verdict before and now. Raises `LoadError` if there is none or one is unreadable;
+    runs before it are judged.
     """
     try:
         manifests = sorted(folder.rglob("manifest.json"))

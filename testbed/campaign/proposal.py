@@ -63,8 +63,8 @@ def propose(
 ) -> Proposal:
     """Return flags for a plan like this, from the measurements of one of its runs.
 
-    The rate leaves the machine headroom. The buffer holds the burst after an ordinary pause. The minimum RTO exceeds the longest
-    pause plus a full buffer, so that neither causes a timeout.
+    The rate leaves the machine headroom. The buffer holds the burst after an ordinary pause. The minimum RTO exceeds
+    the longest pause plus a full buffer, so that neither causes a timeout.
     """
     fits = 1.0 if not capacity_bps or not plan.needed_bps else capacity_bps / (HEADROOM * plan.needed_bps)
     share = min(fits, AGAIN if was_invalid else 1.0)

@@ -47,8 +47,8 @@ def compute(
     """Compute the table of ``asked`` and return its folder below ``out``; a stored result of the same request and
     program stays.
 
-    If another experiment holds that folder, the name is extended by the fields that differ. A table with another number of seeds is
-    computed again. Raises `RequestError` if another program's table is there and ``again`` is "never".
+    If another experiment holds that folder, the name is extended by the fields that differ. A table with another number
+    of seeds is computed again. Raises `RequestError` if another program's table is there and ``again`` is "never".
     """
     folder = out / asked.name
     if fields := _fields(asked, folder):

@@ -1,7 +1,7 @@
 """``mltcp record -- COMMAND``: record a real PyTorch training as a trace.
 
-The command runs unchanged, with `testbed.traces.hook` at the front of its ``PYTHONPATH``. Every rank writes its measurements to
-a private file, and the median step becomes the trace.
+The command runs unchanged, with `testbed.traces.hook` at the front of its ``PYTHONPATH``. Every rank writes its
+measurements to a private file, and the median step becomes the trace.
 """
 
 from __future__ import annotations

@@ -52,9 +52,9 @@ class Display:
 class Terminal:
     """Print the output of a shell, and read its lines.
 
-    On a terminal, lines are edited and kept (readline), and Ctrl-C ends the running command. A command that prints line after line
-    under virtual time, such as ``ping``, prints no faster than on a real clock. From a pipe, each line is printed after its prompt,
-    without delays.
+    On a terminal, lines are edited and kept (readline), and Ctrl-C ends the running command. A command that prints line
+    after line under virtual time, such as ``ping``, prints no faster than on a real clock. From a pipe, each line is
+    printed after its prompt, without delays.
     """
 
     def __init__(self, display: Display) -> None:

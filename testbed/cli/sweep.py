@@ -1,11 +1,12 @@
 """``mltcp sweep experiments/*.toml -j 2``: run many experiments.
 
-Missing runs are made in a shuffled order, so that a drift of the machine does not look like an effect. The order depends only
-on the existing runs. A run is kept if its manifest holds the same plan, files, program, and kernel. A run that differs is
-replaced only with ``--again`` or ``--renew`` (`testbed.campaign.stored.folders`). A failed run does not stop the others and is
-listed at the end.
+Missing runs are made in a shuffled order, so that a drift of the machine does not look like an effect. The order
+depends only on the existing runs. A run is kept if its manifest holds the same plan, files, program, and kernel. A run
+that differs is replaced only with ``--again`` or ``--renew`` (`testbed.campaign.stored.folders`). A failed run does not
+stop the others and is listed at the end.
 
-Experiments of schedules (``kind = "schedules"``) are computed on this machine, regardless of the flags for backends and repetitions.
+Experiments of schedules (``kind = "schedules"``) are computed on this machine, regardless of the flags for backends and
+repetitions.
 
 Several other machines (``--on ssh:a --on ssh:b``) share the runs; each takes one at a time.
 """

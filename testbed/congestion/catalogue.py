@@ -1,8 +1,8 @@
 """Look up congestion controls by name and parameters: ``mltcp_reno:slope=1.75,intercept=0.25``.
 
-The testbed's own are one file each: a module (``kernel/tcp_NAME.c``) and an eBPF program (``kernel/bpf/NAME.bpf.c``). The others
-belong to the kernel, or replace one that it may lack (``dctcp``). A custom one is named by its file: ``./mine.bpf.c`` (host) or
-``./tcp_mine.c`` (uml). ``a+b``: the jobs of one run alternate between them.
+The testbed's own are one file each: a module (``kernel/tcp_NAME.c``) and an eBPF program (``kernel/bpf/NAME.bpf.c``).
+The others belong to the kernel, or replace one that it may lack (``dctcp``). A custom one is named by its file:
+``./mine.bpf.c`` (host) or ``./tcp_mine.c`` (uml). ``a+b``: the jobs of one run alternate between them.
 
 Base, role, traits and parameters of each family stand in a file of this folder; a custom file declares its own (`_says`).
 """

@@ -39,7 +39,8 @@ PARAMETERS = (
 def scaled_to(rate_bps: int) -> Mapping[str, int]:
     """Return DCQCN's constants for a bottleneck of ``rate_bps``.
 
-    The published ones are for 40 Gbit/s or more. Below, increase steps, byte counter and initial rate are scaled with the rate.
+    The published ones are for 40 Gbit/s or more. Below, increase steps, byte counter and initial rate are scaled with
+    the rate.
     """
     share = min(1.0, rate_bps / PUBLISHED_BPS)
     r_ai = max(1, round(40_000 * share))

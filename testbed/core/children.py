@@ -82,9 +82,9 @@ def run(
     """Run ``command`` to its end and return its exit code, as `subprocess` reports it. Raises `OSError` if it cannot
     be started.
 
-    If this process receives a signal to end, it ends the command first: by SIGTERM, then by SIGKILL. If this process is killed,
-    the kernel sends the command SIGTERM. ``in_terminal``: the command stays in this process's group, so that signals of the
-    terminal reach it.
+    If this process receives a signal to end, it ends the command first: by SIGTERM, then by SIGKILL. If this process is
+    killed, the kernel sends the command SIGTERM. ``in_terminal``: the command stays in this process's group, so that
+    signals of the terminal reach it.
     """
     with interruption.deferred():
         process = subprocess.Popen(

@@ -30,7 +30,8 @@ def sleep_until(deadline_ns: int) -> None:
 class PeriodicTimer:
     """A timer (timerfd(2), CLOCK_MONOTONIC) that expires every ``interval_ns`` from ``first_ns`` on, both in ns.
 
-    Its descriptor is readable from an expiration until `expirations` is read. Raises `OSError` if the kernel refuses the timer.
+    Its descriptor is readable from an expiration until `expirations` is read. Raises `OSError` if the kernel refuses
+    the timer.
     """
 
     def __init__(self, first_ns: int, interval_ns: int) -> None:

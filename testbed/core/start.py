@@ -1,6 +1,7 @@
 """Start a command so that a signal gives exit code 130 also while Python imports modules and exits.
 
-Python ends by the signal itself before the first line of `ended`. Runs under Python 3.9 or newer, with the standard library only.
+Python ends by the signal itself before the first line of `ended`. Runs under Python 3.9 or newer, with the standard
+library only.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """NCCL Inspector's JSON lines (NVIDIA/nccl, ``ext-profiler/inspector``, format v4.0): each exchange of one rank, in
 order of their ends.
 
-``coll_msg_size_bytes`` is NCCL's count on one rank: for an all-gather the part that a rank contributes, for a reduce-scatter the part
-that it keeps. Times are in whole microseconds since 1970. ``event_trace_ts`` has the form of ``NCCL_INSPECTOR_DUMP_VERBOSE=1``, with
-one channel. The format has no computes.
+``coll_msg_size_bytes`` is NCCL's count on one rank: for an all-gather the part that a rank contributes, for a
+reduce-scatter the part that it keeps. Times are in whole microseconds since 1970. ``event_trace_ts`` has the form of
+``NCCL_INSPECTOR_DUMP_VERBOSE=1``, with one channel. The format has no computes.
 """
 
 from __future__ import annotations

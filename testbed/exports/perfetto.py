@@ -37,8 +37,8 @@ _SHARES_S = 0.02  # window of throughput and shares, if an iteration is not shor
 def text(run: Run, jobs: Sequence[JobPlan], rank: int | None = None, beside: Path | None = None) -> str:
     """Return the file: these jobs with all their ranks (or one), and every link.
 
-    ``beside``: a profile of PyTorch to include. Its first ``ProfilerStep`` is aligned with iteration 0 of the first job. Raises
-    `RequestError`, `TraceError` or `LoadError`.
+    ``beside``: a profile of PyTorch to include. Its first ``ProfilerStep`` is aligned with iteration 0 of the first
+    job. Raises `RequestError`, `TraceError` or `LoadError`.
     """
     every = {job.job: timeline.of_job(run, job, rank) for job in jobs}
     own: list[Event] = []

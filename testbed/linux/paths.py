@@ -35,8 +35,8 @@ MOST_HOPS = 64
 def taken(network: Network, flow: Connection, protocol: int = socket.IPPROTO_TCP) -> list[str]:
     """Return the links that packets of ``flow`` cross, in order: ``["l1-s2", …]``.
 
-    Each node on the path reports its route for a packet with these addresses and ports. Routers must forward; otherwise they report
-    none. Raises `TestbedError` for a loop.
+    Each node on the path reports its route for a packet with these addresses and ports. Routers must forward; otherwise
+    they report none. Raises `TestbedError` for a loop.
     """
     nodes = {end.IP(): end.node for end in network.ends()}
     here, target, arrived = nodes[flow.saddr], nodes[flow.daddr], None

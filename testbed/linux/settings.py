@@ -1,8 +1,8 @@
 """Settings of a kernel: each is a value that is applied, read back, and printed.
 
-A set-up is a list of settings (`testbed.linux.setup_steps`). A mismatch between the requested value and the kernel's value stops
-the run. A value that the kernel cannot report is recorded as unknown. Settings are not undone, because they end with their
-namespace.
+A set-up is a list of settings (`testbed.linux.setup_steps`). A mismatch between the requested value and the kernel's
+value stops the run. A value that the kernel cannot report is recorded as unknown. Settings are not undone, because they
+end with their namespace.
 """
 
 from __future__ import annotations

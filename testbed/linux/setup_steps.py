@@ -408,8 +408,8 @@ RED_MARKED = queues.Counter(layouts.RED_XSTATS.members["marked"][0])
 def counters(root: Tbf) -> list[dict[str, Any]]:
     """Return the counters of marks and drops below a bottleneck's token bucket.
 
-    Each has the handle of its parent, the offset of its marks, and whether it drops by itself. The bucket does not count packets that
-    a queue drops after accepting them, so then every queue below the bucket counts its own drops.
+    Each has the handle of its parent, the offset of its marks, and whether it drops by itself. The bucket does not
+    count packets that a queue drops after accepting them, so then every queue below the bucket counts its own drops.
     """
     leaves = (
         {0x10001: root.below}

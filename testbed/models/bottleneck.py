@@ -1,7 +1,8 @@
 """The flows that cross a bottleneck, and their direction, according to a run's manifest.
 
-A job's flows go in both directions (a ring is full duplex), and in a network with several bottlenecks each flow crosses only some of them.
-So a link's traffic is the sum over the flows that cross it in one direction, and never that over all flows of a run.
+A job's flows go in both directions (a ring is full duplex), and in a network with several bottlenecks each flow crosses
+only some of them. So a link's traffic is the sum over the flows that cross it in one direction, and never that over all
+flows of a run.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ ALIKE = 0.02  # links whose use differs by less count as equally busy
 def crossings(run: Run) -> dict[str, set[Flow]] | None:
     """Return the flows that cross each direction of a bottleneck (``s1-s2``).
 
-    None if this is unknown: the manifest is older than this record, nothing was sampled, or a link fails, after which flows use other paths.
+    None if this is unknown: the manifest is older than this record, nothing was sampled, or a link fails, after which
+    flows use other paths.
     """
     crossed = run.manifest.crossings or run.manifest.measured.paths
     if not crossed or run.flows.empty or any(event.up is False for event in run.plan.events):
@@ -71,9 +73,9 @@ def carried(run: Run, link: str, window_s: float) -> pd.DataFrame:
     """Return the rate over ``link`` in bit/s, headers included, over consecutive windows: a column per job, index the
     window's middle in s.
 
-    The sum comes from the queue's counters. The parts of the jobs come from acknowledgements: those in the window, or in the nearest earlier
-    window with any. During loss recovery there are none, although the link is busy. With background traffic, a last column `BACKGROUND` has
-    the rest.
+    The sum comes from the queue's counters. The parts of the jobs come from acknowledgements: those in the window, or
+    in the nearest earlier window with any. During loss recovery there are none, although the link is busy. With
+    background traffic, a last column `BACKGROUND` has the rest.
     """
     wanted = (crossings(run) or {})[link]
     flows = pd.MultiIndex.from_frame(run.flows[["job", "worker", "flow"]])

@@ -2,10 +2,10 @@
 
 Every link with a limited rate counts: bottlenecks, and NICs, which all flows of a host share.
 
-A connection uses one path. Among equally short ones, the kernel's hash chooses, and two connections may share one link while another is
-idle. The bounds here are those of the best choice: of the links of a stage, the fullest carries at least the mean, and at least what
-connections that outnumber the links must share. This is a lower bound; a run with an unfavourable hash is slower, which `isolated_s`
-shows.
+A connection uses one path. Among equally short ones, the kernel's hash chooses, and two connections may share one link
+while another is idle. The bounds here are those of the best choice: of the links of a stage, the fullest carries at
+least the mean, and at least what connections that outnumber the links must share. This is a lower bound; a run with an
+unfavourable hash is slower, which `isolated_s` shows.
 """
 
 from __future__ import annotations
@@ -70,8 +70,9 @@ def overlapped_s(
     """Return the lower bound of a collective, in seconds, if workers do not all wait for each other, so that part of
     it overlaps computing.
 
-    ``hub``: a worker that has its result continues, and sends the next tensor while others still receive. Then only the last to receive, or the
-    first to send, counts in full. ``nothing``: a worker continues once at most ``send_bytes`` are left in its socket.
+    ``hub``: a worker that has its result continues, and sends the next tensor while others still receive. Then only the
+    last to receive, or the first to send, counts in full. ``nothing``: a worker continues once at most ``send_bytes``
+    are left in its socket.
     """
 
     def least_s(payload: dict[Flow, int]) -> float:
@@ -98,8 +99,8 @@ def loaded_s(
 def saved_s(payload: Mapping[Flow, int], hosts: Sequence[str], topo: Topo, links: Mapping[str, Shaped]) -> float:
     """Return the largest gain of a round by shapers' buckets, in seconds, minus the cost of ACKs.
 
-    A bucket lets some frames pass at once after a pause. TCP acknowledges at least every other segment. If data goes in both directions over a
-    link, the link carries their ACKs, too.
+    A bucket lets some frames pass at once after a pause. TCP acknowledges at least every other segment. If data goes in
+    both directions over a link, the link carries their ACKs, too.
     """
     data_s = _loads_s([payload], hosts, topo, links)
     mtu = next((link.mtu for link in links.values()), 1500)

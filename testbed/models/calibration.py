@@ -1,7 +1,7 @@
 """Fit the constants of SJF-BCO's equation 8 to iteration times of jobs that share links.
 
-The cost of contention gives α and ξ1. The isolated time beyond computing and exchanging, by number of servers, gives ξ2. Half of the cells
-is held out: the reported error is that of the fit to the others.
+The cost of contention gives α and ξ1. The isolated time beyond computing and exchanging, by number of servers, gives
+ξ2. Half of the cells is held out: the reported error is that of the fit to the others.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Jobs on circles: CASSINI's geometric abstraction (NSDI 2024, arXiv 2308.00852).
 
-Time is rolled onto a circle. On the *unified circle* of a link, whose perimeter is the least common multiple of the jobs' iteration times, a
-job appears a whole number of times and always at the same angles; a delay rotates it. Circles fit if there are rotations for which the
-jobs' demands never add up to more than the link. All demands are in units of the link's capacity, averaged over an arc of one step,
-so that no phase falls between two angles.
+Time is rolled onto a circle. On the *unified circle* of a link, whose perimeter is the least common multiple of the
+jobs' iteration times, a job appears a whole number of times and always at the same angles; a delay rotates it. Circles
+fit if there are rotations for which the jobs' demands never add up to more than the link. All demands are in units of
+the link's capacity, averaged over an arc of one step, so that no phase falls between two angles.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ def unify(iterations_s: Sequence[float], count: int) -> tuple[float, tuple[int, 
     """Return a circle of ``count`` steps that closes for every job: its perimeter in s, and how many times each job is
     on it.
 
-    The LCM exists only for multiples of a common unit, and measured times have none (the paper's rounding is not published). So iterations
-    are stretched to perimeter ÷ times, never shortened, and of all circles this one costs the jobs least: the stretch plus half a step,
-    both relative to an iteration. 40 and 60 ms give 120 ms exactly; 1.00 and 1.04 s give 1.04 s, because 26 s would be too coarse in 72
-    steps.
+    The LCM exists only for multiples of a common unit, and measured times have none (the paper's rounding is not
+    published). So iterations are stretched to perimeter ÷ times, never shortened, and of all circles this one costs the
+    jobs least: the stretch plus half a step, both relative to an iteration. 40 and 60 ms give 120 ms exactly; 1.00 and
+    1.04 s give 1.04 s, because 26 s would be too coarse in 72 steps.
     """
     found: list[tuple[float, float, tuple[int, ...]]] = []
     for perimeter in (n * one for one in iterations_s for n in range(1, MOST + 1)):
@@ -93,9 +93,10 @@ def score(total: Load) -> float:
 def fit(demands: Sequence[Load], steps: Sequence[int]) -> Fit:
     """Return the rotations with the least excess, found exactly by branch and bound.
 
-    ``demands``: for each job an array of links × angles. ``steps``: its number of rotations, which is the number of angles ÷ its number of
-    occurrences on the circle. Job 0 keeps its rotation. For any rotations of the remaining jobs, the excess is at least the present one, and at
-    least the total demand minus capacity. Raises `RequestError` after 400 000 partial rotations.
+    ``demands``: for each job an array of links × angles. ``steps``: its number of rotations, which is the number of
+    angles ÷ its number of occurrences on the circle. Job 0 keeps its rotation. For any rotations of the remaining jobs,
+    the excess is at least the present one, and at least the total demand minus capacity. Raises `RequestError` after
+    400 000 partial rotations.
     """
     order = [0, *sorted(range(1, len(demands)), key=lambda job: -float(demands[job].sum()))]
     turned = [_turns(demands[job], steps[job]) for job in order]
@@ -142,8 +143,8 @@ def _apart(demands: Sequence[Load], steps: Sequence[int], rotations: list[int], 
     """Return equally good rotations with space on both sides of every job: each moves to the middle of its possible
     range.
 
-    An addition of the testbed. The paper leaves open which of several best rotations is used; without space between them, every delay would
-    be a collision.
+    An addition of the testbed. The paper leaves open which of several best rotations is used; without space between
+    them, every delay would be a collision.
     """
     total = np.sum([turn(one, by) for one, by in zip(demands, rotations, strict=True)], axis=0)
     for _ in range(max(steps)):

@@ -1,8 +1,9 @@
 """A cluster as an event loop: jobs arrive, get GPUs, run, end, and free them. Scheduling itself takes no simulated time.
 
-At every arrival and end, a policy selects which job starts where. A law gives the speed of active jobs (`testbed.models.contention` for
-equation 8; `testbed.models.cluster_flow_simulator` has the same events with flows). Between events speeds are constant, so that ends are
-exact. Ties go by job number. A policy may also stop a job, which continues from its progress once it gets GPUs again.
+At every arrival and end, a policy selects which job starts where. A law gives the speed of active jobs
+(`testbed.models.contention` for equation 8; `testbed.models.cluster_flow_simulator` has the same events with flows).
+Between events speeds are constant, so that ends are exact. Ties go by job number. A policy may also stop a job, which
+continues from its progress once it gets GPUs again.
 """
 
 from __future__ import annotations
@@ -167,8 +168,8 @@ def simulate(
 ) -> tuple[Ran, ...] | None:  # fmt: skip
     """Return every job from arrival to end, in the order of the requests.
 
-    None if it does not end: the policy starts no job although none runs or is still to arrive, or a job is certain to end after ``until_s``. With
-    ``slot_s``, all events are at the start of a slot.
+    None if it does not end: the policy starts no job although none runs or is still to arrive, or a job is certain to
+    end after ``until_s``. With ``slot_s``, all events are at the start of a slot.
     """
     loop = _Loop(requests, servers, law, slot_s)
     done = loop.state.done

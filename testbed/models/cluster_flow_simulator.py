@@ -93,8 +93,8 @@ def simulate(
 ) -> Flowed:  # fmt: skip
     """Simulate jobs under ``policy`` with flows on ``network``, up to ``until_s`` or until all jobs have ended.
 
-    ``say`` is called before loops are compiled, which takes long. Iterations begin when their jobs do. Raises `ValueError` for a policy that
-    stops jobs.
+    ``say`` is called before loops are compiled, which takes long. Iterations begin when their jobs do. Raises
+    `ValueError` for a policy that stops jobs.
     """
     rates = network.capacity
     longest = network.longest

@@ -1,9 +1,9 @@
 """Compress gradients before they are sent: only the largest numbers, or four bits of each; the rest is added to later
 gradients.
 
-Both send about the same bytes (`SHARE`): for top-k, the position of a number needs bytes, too. Error feedback (Stich et al., 2018;
-Karimireddy et al., 2019): a worker adds to its next gradient what compression removed from the last. Only gradients are compressed, not the
-mean.
+Both send about the same bytes (`SHARE`): for top-k, the position of a number needs bytes, too. Error feedback (Stich et
+al., 2018; Karimireddy et al., 2019): a worker adds to its next gradient what compression removed from the last. Only
+gradients are compressed, not the mean.
 """
 
 from __future__ import annotations

@@ -130,8 +130,8 @@ class Met:
 def met(held: Sequence[Sequence[Stint]], crosses: Sequence[Collection[Hashable]] = ()) -> list[Met]:
     """Return p of every job, from the times at which jobs held GPUs: all times of each job, except those of zero length.
 
-    Jobs that span servers are counted on the fullest link of each one's ring: on the uplinks of its servers (eq. 6), and on the links in
-    ``crosses`` in addition.
+    Jobs that span servers are counted on the fullest link of each one's ring: on the uplinks of its servers (eq. 6),
+    and on the links in ``crosses`` in addition.
     """
     beyond = crosses or [()] * len(held)
     numbers: dict[Hashable, int] = {}

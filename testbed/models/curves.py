@@ -1,9 +1,10 @@
 """Theoretical curves of MLTCP, drawn over measurements.
 
-Sources: the shift equation is equation 2 of the HotNets 2024 paper (quoted and derived by a third party). The candidate functions, the loss as
-minus the integral of the shift, and the noise bound are recalled, not confirmed. The exponent is derived here. Symbols: ``d_s``
-difference of the starts of two jobs' communication, ``comm_s`` (A) isolated communication time of a job, F(r) = S r + I, exponent p: a
-flow's share of a link is proportional to F^p (1: flows lose packets at the same time; ½: losses are independent).
+Sources: the shift equation is equation 2 of the HotNets 2024 paper (quoted and derived by a third party). The candidate
+functions, the loss as minus the integral of the shift, and the noise bound are recalled, not confirmed. The exponent is
+derived here. Symbols: ``d_s`` difference of the starts of two jobs' communication, ``comm_s`` (A) isolated
+communication time of a job, F(r) = S r + I, exponent p: a flow's share of a link is proportional to F^p (1: flows lose
+packets at the same time; ½: losses are independent).
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ FAIR = Curve("constant", 0.0, 1.0)
 def shift(d_s: npt.ArrayLike, comm_s: float, factor: Factor = Curve(), exponent: float = 1.0) -> np.ndarray:
     """Return by how much two identical jobs move apart in one iteration, in seconds: (A − D) (1 − (F(0) / F(D/A))^p).
 
-    With F = S r + I and p = 1 this is the paper's S D (A − D) / (A I + S D). The shares are those at the moment the second job begins, constant until
-    the first has ended. Zero for D ≥ A.
+    With F = S r + I and p = 1 this is the paper's S D (A − D) / (A I + S D). The shares are those at the moment the
+    second job begins, constant until the first has ended. Zero for D ≥ A.
     """
     d = np.asarray(d_s, dtype=float)
     ratio = np.clip(d / comm_s, 0, 1)

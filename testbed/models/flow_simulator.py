@@ -1,9 +1,10 @@
 """The flow-level simulator: jobs on a network as an event loop, without packets. Between events every flow has a constant rate.
 
-An iteration of a job is a graph of nodes: timers (computing), flows (a round of a collective on one path, or a complete ring in lockstep) and their
-order. Rates are max-min fair by weights (`testbed.models.maxmin`). The weight of a flow depends on the fraction r of its iteration's bytes that
-it has sent, in steps (`Force`), times a random factor for each iteration: fair sharing is only neutrally stable, and random loss cycles move jobs
-apart. Windows, queues, losses and round trips are not modelled. Times are in seconds, sizes in bits.
+An iteration of a job is a graph of nodes: timers (computing), flows (a round of a collective on one path, or a complete
+ring in lockstep) and their order. Rates are max-min fair by weights (`testbed.models.maxmin`). The weight of a flow
+depends on the fraction r of its iteration's bytes that it has sent, in steps (`Force`), times a random factor for each
+iteration: fair sharing is only neutrally stable, and random loss cycles move jobs apart. Windows, queues, losses and
+round trips are not modelled. Times are in seconds, sizes in bits.
 """
 
 from __future__ import annotations
@@ -192,11 +193,12 @@ class Loop:
     ) -> None:  # fmt: skip
         """Prepare the simulation of jobs ``asked`` on links of ``capacity`` bit/s.
 
-        ``threshold``: queue length, in frames, from which each link marks. ``say`` is called before the loops are compiled, which takes long.
-        ``places``: maximum number of links that a node crosses, if it is placed later.
+        ``threshold``: queue length, in frames, from which each link marks. ``say`` is called before the loops are
+        compiled, which takes long. ``places``: maximum number of links that a node crosses, if it is placed later.
 
-        ``batch_s``: in a large network with frequent events, rates are computed only at multiples of it. A flow that begins in between sends at the rate
-        of the next multiple from its start; a flow that ends leaves its share unused until there. Bytes of links are not counted.
+        ``batch_s``: in a large network with frequent events, rates are computed only at multiples of it. A flow that
+        begins in between sends at the rate of the next multiple from its start; a flow that ends leaves its share
+        unused until there. Bytes of links are not counted.
         """
         nodes = [node for job in asked for node in job.nodes]
         room = [len(node.links or ()) for node in nodes] if places is None else places
@@ -288,7 +290,8 @@ class Loop:
 def advance(net: Network, state: Jobs, until_s: float, most: int) -> float:
     """Process all events up to ``until_s``; return the reached time, which is earlier if the records are full.
 
-    After ``most`` events and examined flows (0: any number) it returns early and sets the last of ``counts``: it must be called again.
+    After ``most`` events and examined flows (0: any number) it returns early and sets the last of ``counts``: it must
+    be called again.
     """
     counts = state.counts
     room = len(state.ended) - 64, len(state.sent) - 4096

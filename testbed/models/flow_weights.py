@@ -1,8 +1,8 @@
 """Weights by which congestion controls share a link in the flow-level simulator: proportional to F^p, with random
 variation.
 
-The numbers were fitted to runs of the real stack (experiments/twin/twin-fit.toml), not to those that judge the simulator (experiments/twin.toml;
-docs/explanation/flow-simulator.md).
+The numbers were fitted to runs of the real stack (experiments/twin/twin-fit.toml), not to those that judge the
+simulator (experiments/twin.toml; docs/explanation/flow-simulator.md).
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def factor(control: CongestionControl) -> Curve:
 def spread(plan: Plan, job: JobPlan) -> float:
     """Return the standard deviation of the logarithm of a flow's weight between iterations of ``job``.
 
-    A loss cycle of Reno is half a window of round trips. The measured random contribution of a cycle is averaged over the cycles of a phase in which
-    every flow of the run sends over one bottleneck.
+    A loss cycle of Reno is half a window of round trips. The measured random contribution of a cycle is averaged over
+    the cycles of a phase in which every flow of the run sends over one bottleneck.
     """
     flows = sum(one.channels for one in plan.jobs)
     largest_bits = 8 * max(job.bytes_per_worker, default=0) / job.channels / payload_share(plan.link.mtu)

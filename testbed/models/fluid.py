@@ -1,9 +1,10 @@
 """The fluid model: training jobs on one link as differential equations instead of packets.
 
-Each job computes, then communicates. While several communicate, job k gets F(r_k)^p / Σ F(r_j)^p of the link, where r is the fraction of its
-iteration's bytes that it has sent (`testbed.models.curves`). Weights change continuously, unlike in the shift equation, which freezes
-them. Steps are short relative to a communication phase and end exactly where a phase begins or ends. Nothing is fitted: effects of packets (loss
-cycles, slow start, queues) are the difference to a measurement.
+Each job computes, then communicates. While several communicate, job k gets F(r_k)^p / Σ F(r_j)^p of the link, where r
+is the fraction of its iteration's bytes that it has sent (`testbed.models.curves`). Weights change continuously, unlike
+in the shift equation, which freezes them. Steps are short relative to a communication phase and end exactly where a
+phase begins or ends. Nothing is fitted: effects of packets (loss cycles, slow start, queues) are the difference to a
+measurement.
 """
 
 from __future__ import annotations
@@ -64,8 +65,9 @@ def simulate(
     """Simulate jobs with isolated times ``compute_s`` and ``comm_s`` (one value per job), started at ``offsets_s``
     ([replica, job], or one replica's).
 
-    Until iteration ``mltcp_active_from`` of a job its F is 1. ``noise_s``: standard deviation of normal noise on each compute phase, in seconds; the
-    result is at least 0. A job continues until all have their iterations; only the first ``iterations`` count.
+    Until iteration ``mltcp_active_from`` of a job its F is 1. ``noise_s``: standard deviation of normal noise on each
+    compute phase, in seconds; the result is at least 0. A job continues until all have their iterations; only the first
+    ``iterations`` count.
     """
     offsets = np.atleast_2d(np.asarray(offsets_s, dtype=float))
     replicas, jobs = offsets.shape

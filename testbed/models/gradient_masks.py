@@ -1,7 +1,7 @@
 """Select packets to remove from gradients: a fraction of each worker's, sampled in each round from the candidates.
 
-This tests the premise of MLT (NSDI 2024, section 3, and its tables of bounds): the effect of a loss depends on which packets are lost. A packet's
-importance is the mean magnitude of its numbers; missing ranges are zeros, as published.
+This tests the premise of MLT (NSDI 2024, section 3, and its tables of bounds): the effect of a loss depends on which
+packets are lost. A packet's importance is the mean magnitude of its numbers; missing ranges are zeros, as published.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ def within(begin: int, end: int) -> Candidates:
 class Dropped:
     """The mean of gradients of which a fraction of the ``candidates`` is missing (a `testbed.models.learning.Mean`).
 
-    ``of_all``: the fraction refers to all packets instead of the candidates. If there are too few candidates, all of them are removed.
+    ``of_all``: the fraction refers to all packets instead of the candidates. If there are too few candidates, all of
+    them are removed.
     """
 
     share: float

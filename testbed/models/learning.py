@@ -1,7 +1,7 @@
 """Compute the cost in accuracy of missing ranges in the gradients of a small training.
 
-The missing bytes are given: a transport that does not examine its data would lose the same ones. If it does, or if the next gradients depend on
-losses, jobs train inside the run (`testbed.replay.training`).
+The missing bytes are given: a transport that does not examine its data would lose the same ones. If it does, or if the
+next gradients depend on losses, jobs train inside the run (`testbed.replay.training`).
 """
 
 from __future__ import annotations

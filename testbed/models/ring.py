@@ -1,8 +1,9 @@
 """Compute the training result of each rank if gradients are summed in a ring that loses packets.
 
-In the first half of a ring all-reduce (reduce-scatter), a missing range loses the sum of all ranks before it. In the second (all-gather), it leaves the
-receiving rank, and all ranks after it, without the sum. Parameters there stay unchanged (as in MLT, NSDI 2024: a missing gradient is 0), so
-replicas diverge, until one rank sends its own to the others, reliably.
+In the first half of a ring all-reduce (reduce-scatter), a missing range loses the sum of all ranks before it. In the
+second (all-gather), it leaves the receiving rank, and all ranks after it, without the sum. Parameters there stay
+unchanged (as in MLT, NSDI 2024: a missing gradient is 0), so replicas diverge, until one rank sends its own to the
+others, reliably.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Solve for the drop thresholds of a port's priority queues, as the appendix of MLT (NSDI 2024) models them.
 
-Each priority queue is modelled as two M/M/1/m queues: one of droppable packets, up to its threshold, and one of the others, up to its capacity.
-Losses of each cost rounds of training; the thresholds minimise that cost. The paper gives the program without its numbers and solution. Here SciPy
-solves it, with the numbers of the same paper's bounds.
+Each priority queue is modelled as two M/M/1/m queues: one of droppable packets, up to its threshold, and one of the
+others, up to its capacity. Losses of each cost rounds of training; the thresholds minimise that cost. The paper gives
+the program without its numbers and solution. Here SciPy solves it, with the numbers of the same paper's bounds.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The range in which the flow simulator was compared with virtual time (benchmarks/flow_validation.py;
 docs/explanation/flow-simulator.md).
 
-The gain is the iteration time under Reno ÷ that under MLTCP-Reno, mean over jobs. `BOUNDS` is the range; `check` lists the properties of a plan
-outside it, with the reason why that matters. The errors of the gain are in `testbed.models.flow_error`.
+The gain is the iteration time under Reno ÷ that under MLTCP-Reno, mean over jobs. `BOUNDS` is the range; `check` lists
+the properties of a plan outside it, with the reason why that matters. The errors of the gain are in
+`testbed.models.flow_error`.
 """
 
 from __future__ import annotations

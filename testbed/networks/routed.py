@@ -145,9 +145,10 @@ class RoutedTopo(Topo):  # type: ignore[misc]
     def link(self, a: str, b: str, *, bottleneck: bool = False, **settings: Any) -> None:
         """Join ``a`` and ``b``; a ``bottleneck`` is shaped to the experiment's rate and buffer.
 
-        ``settings`` override the experiment's for this link, with units: ``rate`` (or a fraction of the experiment's: ``"50%"``),
-        ``buffer`` and ``ecn`` of a bottleneck; ``delay``, ``jitter``, ``loss`` and ``corrupt`` of any other link (at its routers'
-        ends: a host does not delay what it sends). A server with several NICs has such a link for each.
+        ``settings`` override the experiment's for this link, with units: ``rate`` (or a fraction of the experiment's:
+        ``"50%"``), ``buffer`` and ``ecn`` of a bottleneck; ``delay``, ``jitter``, ``loss`` and ``corrupt`` of any other
+        link (at its routers' ends: a host does not delay what it sends). A server with several NICs has such a link for
+        each.
         """
         for first in self.nic_hosts.get(a, (a,)):
             for second in self.nic_hosts.get(b, (b,)):

@@ -111,8 +111,8 @@ def on_servers(trace: Trace, gpus: int, servers: int, model: Model) -> Trace:
     """Return the iteration as replayed by one worker on each of ``servers`` servers (equation 8 of SJF-BCO, without
     contention).
 
-    An all-reduce inside one server becomes a computation of the same length, so a trace that exchanges during its backward pass
-    takes as long as one that exchanges after it. The costs of addition and ξ2 are added at the end.
+    An all-reduce inside one server becomes a computation of the same length, so a trace that exchanges during its
+    backward pass takes as long as one that exchanges after it. The costs of addition and ξ2 are added at the end.
     """
     operations = [_on_servers(op, gpus, servers, model) for op in trace.operations]
     bits = 8 * trace.bytes_per_iteration * (gpus - 1) / gpus

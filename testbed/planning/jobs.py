@@ -370,8 +370,8 @@ def _in_turn(asked: Asked, hosts: tuple[str, ...], network: Network) -> Callable
 def _ideal_s(asked: Asked, hosts: tuple[str, ...], network: Network, *, computed: bool) -> float | None:
     """Return the lower bound of the isolated iteration time on these hosts, in seconds; None for a real program.
 
-    If ``computed``, rounds begin one after the other. On a kernel, workers may continue earlier, and shapers let some frames pass
-    at once. This counts if it exceeds `EXACT` of the iteration.
+    If ``computed``, rounds begin one after the other. On a kernel, workers may continue earlier, and shapers let some
+    frames pass at once. This counts if it exceeds `EXACT` of the iteration.
     """
     in_turn_s = _in_turn_s(asked, hosts, network)
     if asked.grouped is not None:
@@ -387,8 +387,8 @@ def _least_of_groups_s(
 ) -> float:
     """Return the lower bound in seconds if groups that communicate at the same time share links.
 
-    It is the larger of two bounds: the groups one after the other, and the busiest link. On a kernel, a sender continues when the
-    rest of its message is in the socket, and each round gains by the shapers' buckets.
+    It is the larger of two bounds: the groups one after the other, and the busiest link. On a kernel, a sender
+    continues when the rest of its message is in the socket, and each round gains by the shapers' buckets.
     """
     way = hosts, network.topo, network.limited
     rounds = {id(one): grouped.together(one) for one in grouped.crossing}

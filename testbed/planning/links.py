@@ -263,9 +263,9 @@ def banded(bottlenecks: dict[str, Link], asked: PriorityQueues, scheduled: int) 
 def _banded(link: Link, asked: PriorityQueues) -> Link:
     """Return a bottleneck with priority queues for data below one for control.
 
-    With selective dropping, higher queues have smaller thresholds. The lowest has the link's own threshold, and queue k above it
-    the fraction 1 − k ÷ ``asked.data`` of it, because MLT drops first what is served first (section 3, which gives no numbers).
-    With ``asked.solved``, the program of MLT's appendix gives the thresholds.
+    With selective dropping, higher queues have smaller thresholds. The lowest has the link's own threshold, and queue k
+    above it the fraction 1 − k ÷ ``asked.data`` of it, because MLT drops first what is served first (section 3, which
+    gives no numbers). With ``asked.solved``, the program of MLT's appendix gives the thresholds.
     """
     threshold = link.ecn_threshold if asked.drops else None
     selective = (

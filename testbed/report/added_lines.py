@@ -1,10 +1,10 @@
-"""How many lines MLTCP adds to each base, by the sources in ``kernel/``.
+"""Count the lines that MLTCP adds to each base, in the sources in ``kernel/``.
 
-Counted twice, without blank lines, comments and lines of nothing but brackets:
+Two counts, without blank lines, comments and lines of only brackets:
 
-*added*      lines of ``kernel/tcp_mltcp_NAME.c`` that its base's module would not have. The
-             base's module is ours (``tcp_dcqcn.c``), or what every congestion control has:
-             operations filled with the base's functions, registration, description.
+*added*      lines of ``kernel/tcp_mltcp_NAME.c`` that its base's module would not have. The base's module is the
+             testbed's (``tcp_dcqcn.c``), or the parts of every congestion control: operations filled with the base's
+             functions, registration, description.
 *executed*   these, and the lines of ``mltcp.h``, ``mltcp_tcp.h`` and ``mltcp_module.h`` in the functions it
              calls, directly or not (and the structures and constants they use).
 """
@@ -34,7 +34,7 @@ def code(text: str) -> list[str]:
 
 
 def added(name: str) -> int:
-    """Lines of a module beyond those of its base's."""
+    """Return the lines of a module that its base's module does not have."""
     lines = code((KERNEL / f"tcp_{name}.c").read_text())
     base = KERNEL / f"tcp_{BASES[name].lower()}.c"
     if base.exists():

@@ -15,7 +15,7 @@ from testbed.core.units import Rate
 
 
 def page(answers: Answers) -> str:
-    """The whole page; text from traces and topologies is escaped."""
+    """Return the complete page; text from traces and topologies is escaped."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=jinja2.StrictUndefined, finalize=_printable,
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
@@ -30,7 +30,7 @@ def page(answers: Answers) -> str:
 
 
 def _printable(value: Any) -> Any:
-    """Text without control characters; what is markup already stays."""
+    """Return text without control characters; markup stays unchanged."""
     return plain(value) if type(value) is str else value
 
 

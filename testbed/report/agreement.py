@@ -57,7 +57,7 @@ def table(experiments: Sequence[Experiment]) -> pd.DataFrame:
 
 
 def means(found: pd.DataFrame) -> pd.DataFrame:
-    """Mean over seeds, one column per backend, and how far the others are from the first (as a share)."""
+    """Return the mean over seeds, one column per backend, and the relative difference of the others from the first."""
     order = list(dict.fromkeys(found["backend"]))
     wide = found.pivot_table(index=["cc", "state"], columns="backend", values="ratio", sort=False)[order]
     for other in order[1:]:
@@ -66,9 +66,9 @@ def means(found: pd.DataFrame) -> pd.DataFrame:
 
 
 def differences(before: Experiment, after: Experiment) -> list[str]:
-    """The differences between the plans of two experiments; empty if they are the same.
+    """Return the differences between the plans of two experiments; empty if they are equal.
 
-    Taken from runs of the same congestion control and seed; without any, when jobs start is left out.
+    Runs of the same congestion control and seed are compared; without any, start times are ignored.
     """
     alike = {(run.system, run.seed) for run in before.runs} & {(run.system, run.seed) for run in after.runs}
     runs = [

@@ -1,4 +1,5 @@
-"""Several bases in one study (Reno and CUBIC, each with its MLTCP): one drawing for each, and one table with a column ``base``."""
+"""Studies of several bases (Reno and CUBIC, each with its MLTCP): one drawing for each, and one table with a column
+``base``."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from testbed.report.study import Study
 
 
 def studies(study: Study) -> dict[str, Study]:
-    """The part of a study that belongs to each base, by its name; all of it under ``""`` if there are less than two.
+    """Return the part of a study for each base, by its name; with fewer than two bases, the complete study under ``""``.
 
     The base with the most runs comes first: runs of others are drawn next to it.
     """
@@ -28,7 +29,8 @@ def studies(study: Study) -> dict[str, Study]:
 
 
 def draw(figure: Figure, study: Study, out: Path) -> list[Path]:
-    """A figure's files: images of the first base under its id, of the others under its id and their name; one table with all of them.
+    """Draw a figure for each base and return the files: images of the first base under its id, others with their name;
+    one table for all.
 
     A figure that shows all bases in one image has ``ALL_BASES = True``, and its own tables identify the base of each row.
     """
@@ -54,7 +56,7 @@ def draw(figure: Figure, study: Study, out: Path) -> list[Path]:
 
 
 def _with_base(path: Path, name: str) -> pd.DataFrame:
-    """A table as it was written, and its base."""
+    """Read a table as written, and add its base."""
     table = pd.read_csv(path, dtype=str, keep_default_na=False)
     return table.assign(base=name) if name and "base" not in table else table
 

@@ -1,4 +1,4 @@
-"""Distributions of iteration times and what MLTCP gains: what the figures cdf-reno, cdf-cubic and cdf-dcqcn share."""
+"""Distributions of iteration times and gains of MLTCP: shared parts of the figures cdf-reno, cdf-cubic and cdf-dcqcn."""
 
 from __future__ import annotations
 

@@ -65,12 +65,13 @@ class Chapter(msgspec.Struct, frozen=True):
     started: tuple[str, str] | None  # the first and the last
 
     def tables(self, here: Path) -> dict[str, Path]:
-        """Its tables by name, of a report that lies in ``here``."""
+        """Return its tables by name, for a report in the folder ``here``."""
         return {Path(link.text).stem: here / unquote(link.href) for link in self.files if link.text.endswith(".csv")}
 
     @property
     def images(self) -> list[str]:
-        """Links to its images, from the report's place; the first stands in the report itself, the others in the appendix."""
+        """Return links to its images, relative to the report; the first is shown in the report itself, the others in
+        the appendix."""
         return [link.href for link in self.files if link.text.endswith(".png")]
 
 
@@ -139,7 +140,7 @@ def renew(id: str, title: str, text: str, figures: Path) -> None:
 
 
 def forget(id: str, figures: Path) -> None:
-    """Nothing of a figure stays for a later report."""
+    """Remove the stored part of a figure, so that later reports do not contain it."""
     _place(id, figures).unlink(missing_ok=True)
 
 
@@ -207,13 +208,13 @@ def commands(section: Section, results: str) -> list[str]:
 
 
 def _quick(section: Section) -> bool:
-    """Whether most of its runs are from the quick set (of several bases one may be, while the others are in full)."""
+    """Return True if most of its runs are from the quick set (of several bases one may be, while others are complete)."""
     said = [said for _, said in _made(section)]
     return 2 * sum("--quick" in one for one in said) > len(said)
 
 
 def _made(section: Section) -> list[tuple[str, tuple[str, ...]]]:
-    """The stem of each experiment's file, and the command that made it, as it was typed."""
+    """Return the stem of each experiment's file, and the command that made it."""
     computed = section.study.schedules
     id = None if hasattr(section.figure, "EXPERIMENTS") else section.figure.ID
     made = [(_stem(id, run), run.manifest.command) for run in section.study.runs]

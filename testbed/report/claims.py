@@ -33,13 +33,14 @@ Source = Literal["published", "recalled", "ours"]
 
 
 class Measure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a number follows from the table of a figure.
+    """How a number is computed from the table of a figure.
 
-    ``value`` is a column or an expression of columns, of the ``rows`` that a query selects, in each of the ``cases`` (columns whose
-    values distinguish cases). With ``numerator`` and ``denominator`` (queries) it is the ratio of both, paired by ``per``. Of several
-    systems in one of them (column ``fastest``) the one with the least value counts, and ``each`` distinguishes cases of the denominator.
-    ``by_arm``: of the column ``arm`` only the base and the claim's own arm count; the arm placebo is graded as well, as the control.
-    ``learning``: replaces ``rows``, and includes the iterations in which MLTCP still learns.
+    ``value``: a column or an expression of columns, for the ``rows`` that a query selects, in each of the ``cases``
+    (columns whose values distinguish cases). With ``numerator`` and ``denominator`` (queries) it is the ratio of both,
+    paired by ``per``. If one of them selects several systems (column ``fastest``), the one with the smallest value
+    counts, and ``each`` distinguishes cases of the denominator. ``by_arm``: of the column ``arm``, only the base and
+    the claim's own arm count; the arm placebo is graded as well, as the control. ``learning``: replaces ``rows``, and
+    includes the iterations in which MLTCP still learns.
     """
 
     value: str
@@ -54,7 +55,7 @@ class Measure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     each: tuple[str, ...] = ()
     per: tuple[str, ...] = ("seed",)  # what repeats a case
     average: Average = "geometric"
-    never: float | None = None  # stands for a value that never came
+    never: float | None = None  # value of an event that never occurred
 
 
 class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -81,10 +82,10 @@ class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     iterations: int = 0  # that a 99th percentile needs
     open: str = ""  # why these runs cannot decide it, independent of their result
     speed: bool | None = (
-        None  # the number compares speeds, so that beyond 1 is slower; None: if it is a ratio of two groups of rows
+        None  # the number compares speeds, so one side of 1 is slower; None: True for a ratio of two groups of rows
     )
     control: str = ""  # an experiment in which it must fail, or what else does
-    beside: str = ""  # id of the same claim of another arm, which stands next to it
+    beside: str = ""  # id of the same claim of another arm, which is shown next to it
     headline: int = 0  # its place on the report's first screen; 0: none
     differs: str = ""  # why the number differs from the claimed one
 
@@ -100,7 +101,7 @@ class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Sentence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A sentence of an abstract in our words, the claims (ids) that judge it, and what of it nothing here can judge."""
+    """A sentence of an abstract in our words, the ids of claims that judge it, and the part that none can judge."""
 
     paper: str
     abstract: str
@@ -141,13 +142,13 @@ def _read(path: Path) -> Content:
 
 
 def of_figures(files: Iterable[str | None]) -> Content:
-    """All claims, sentences and threats next to these files of figures, each folder once."""
+    """Read all claims, sentences and threats in the folders of these figures' files, each folder once."""
     folders = dict.fromkeys(Path(file).parent for file in files if file is not None)
     return together(*map(read, folders))
 
 
 def together(*content: Content) -> Content:
-    """All of them, in order."""
+    """Concatenate contents, in order."""
     return Content(
         tuple(claim for one in content for claim in one.claim), tuple(sentence for one in content for sentence in one.sentence),
         tuple(threat for one in content for threat in one.threat),

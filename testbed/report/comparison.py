@@ -1,9 +1,9 @@
-"""Two result sets side by side, for the effect of a change: ``mltcp compare A B``.
+"""Compare two result sets, to measure the effect of a change: ``mltcp compare A B``.
 
 Both are results folders (experiments are matched by name) or one experiment's folder each. For every experiment and
-congestion control that both have: B ÷ A of the iteration times with 95 % intervals, paired by seed where three seeds
-match (what chance a seed brings to both cancels out), else as independent samples (Welch). Different plans are compared
-all the same, and what differs is named.
+congestion control in both: B ÷ A of the iteration times with 95 % intervals. They are paired by seed if at least three
+seeds match (random effects of a seed cancel out), else treated as independent samples (Welch). Different plans are
+compared, too, and the differences are listed.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All that two result sets have in common, and what is to be known about it."""
+    """The common rows of two result sets, and notes on their differences."""
 
     rows: tuple[Row, ...]
     notes: tuple[str, ...]
 
 
 def compare(a: Path, b: Path) -> Comparison:
-    """Raises `LoadError` if the two have nothing in common."""
+    """Compare results in ``a`` and ``b``. Raises `LoadError` if the two have no common experiment and system."""
     notes: list[str] = []
     first, second = _experiments(a, notes), _experiments(b, notes)
     if len(first) == 1 and len(second) == 1 and first.keys() != second.keys():
@@ -121,12 +121,12 @@ def _interleaved(experiment: Experiment, cc: str) -> tuple[int, int]:
 
 
 def differs(found: Estimate) -> bool:
-    """Whether the interval of a ratio leaves out 1."""
+    """Return True if the interval of a ratio excludes 1."""
     return found.interval is not None and not found.interval[0] <= 1 <= found.interval[1]
 
 
 def table(found: Comparison, a: str, b: str) -> Sheet:
-    """For the terminal: a row per experiment and congestion control; what differs is bold."""
+    """Return a table for the terminal: a row per experiment and congestion control; differences are bold."""
     columns = [Column("experiment"), Column("system"), *(Column(heading, right=True) for heading in METRICS)]
     columns += [Column("δ of the\nmean", right=True), Column("seeds"), Column("interleaved\nA, B")]
     rows: list[list[Cell]] = [

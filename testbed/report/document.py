@@ -38,12 +38,13 @@ def write(
     results: Path, figures: Path, out: Path, *, keep: bool = False, only: Collection[str] | None = None,
     drawn: Callable[[], None] = lambda: None, explorer: Path | None = None,
 ) -> tuple[list[Chapter], list[Graded]]:  # fmt: skip
-    """Draw every figure to ``figures`` and write ``out`` (HTML), the same as ``.md``, the appendix and ``claims.csv``; returns the chapters.
+    """Draw every figure to ``figures`` and write ``out`` (HTML), the same as ``.md``, the appendix and ``claims.csv``;
+    return the chapters.
 
-    ``keep``: a figure that ``results`` holds nothing for stays as the last report that was written with these ``figures``
-    had it. ``only``: the report is of these figures; chapters of the others stay unchanged. ``drawn`` is called after each
-    figure. ``explorer``: a file of `testbed.report.explorer`, which figures link to. Raises `RequestError` for what no report
-    left there, or for what is no explorer.
+    ``keep``: a figure without results stays as in the last report with these ``figures``. ``only``: figures of the
+    report; chapters of others stay unchanged. ``drawn`` is called after each figure. ``explorer``: a file of
+    `testbed.report.explorer`, to which figures link. Raises `RequestError` for files in ``figures`` that no report
+    wrote, or for a file that is no explorer.
     """
     links = {} if explorer is None else page.links(explorer, out.parent)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -138,7 +139,7 @@ def _context(found: Sequence[Chapter], graded: Sequence[Graded], content: Conten
 
 
 def _small(image: Path) -> bytes:
-    """A PNG for the page: no wider than a screen, with a palette. The file itself stays as it was drawn."""
+    """Return a PNG for the page: no wider than a screen, with a palette. The file itself stays unchanged."""
     with Image.open(image) as drawn:
         shown = drawn.convert("RGB")
     shown.thumbnail((WIDEST, HIGHEST))

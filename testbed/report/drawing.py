@@ -24,7 +24,7 @@ LETTERS_AN_INCH = 15  # of small print
 
 
 def colour(*, treatment: bool) -> str:
-    """One colour for treatments (MLTCP on any base), another for what they are compared with."""
+    """Return the colour of treatments (MLTCP on any base), or that of their references."""
     return MLTCP if treatment else BASE
 
 
@@ -76,7 +76,8 @@ def across(
     axis: Any, y: float, values: Sequence[float], colour: str, *, marker: str = "o", fill: bool = True, ratios: bool = True,
     label: str | None = None,
 ) -> None:  # fmt: skip
-    """As `seeds`, from left to right: a pale dot a seed, their mean as a marker, its 95 % interval as a line."""
+    """Draw one row from left to right: a pale dot per seed, their mean as a marker, its 95 % interval as a line (see
+    `seeds`)."""
     if not len(values):
         return
     axis.plot(
@@ -118,7 +119,7 @@ def backend(run: Run) -> str:
 
 
 def is_model(run: Run) -> bool:
-    """Whether it was computed: there were no queues, no packets and no acknowledgements."""
+    """Return True if the flow simulator computed the run, without queues, packets, and acknowledgements."""
     return run.manifest.clock == "model"
 
 
@@ -178,7 +179,7 @@ def write_tables(tables: Mapping[str, pd.DataFrame], out: Path) -> list[Path]:
 
 
 def bundle(axis: Any, table: pd.DataFrame, colour: str, label: str, *, band: bool = True) -> None:
-    """A line a column (seed) over the index, thin; their mean, and its 95 % interval as a band (if there is room for it)."""
+    """Draw a thin line per column (seed) over the index, their mean, and its 95 % interval as a band (if ``band``)."""
     axis.plot(table.index, table, color=colour, linewidth=0.5, alpha=0.35, zorder=2)
     axis.plot(table.index, table.mean(axis="columns"), color=colour, linewidth=2, label=label, zorder=4)
     if not band:

@@ -12,7 +12,7 @@ from testbed.models.cluster import Servers, follow, simulate
 from testbed.models.contention import Contended, Model
 from testbed.report.study import Study
 
-# What the figure `sjf-model` fits to Reno's runs of two servers (docs/reference/schedulers.md): other jobs, other servers than here.
+# Constants that the figure `sjf-model` fits to Reno's runs on two servers (docs/reference/schedulers.md): other jobs and servers than here.
 ALPHA, XI1 = 0.14, 0.86
 
 
@@ -37,7 +37,7 @@ def _row(run: Run) -> dict[str, object]:
 
 
 def foretold_s(plan: Plan) -> dict[int, float]:
-    """When each job ends by equation 8, on the GPUs and in the order that the plan has."""
+    """Return the end of each job in seconds, predicted by equation 8 for the plan's GPUs and order."""
     model = Model(float(plan.link.rate_bps), alpha=ALPHA, xi1=XI1)
     requests = [_request(job, model) for job in plan.jobs]
     given = Assignments(tuple(_assignment(job) for job in plan.jobs))

@@ -1,4 +1,4 @@
-"""How two jobs share a link while both send with MLTCP active, and with which exponent p: shares ∝ F^p."""
+"""The shares of two jobs while both send with MLTCP active, and the exponent p that explains them: shares ∝ F^p."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""The figures of the report, one file each, named as their id is (``cdf-reno``: ``cdf_reno.py``).
+"""The figures of the report, one file each, named after their id (``cdf-reno``: ``cdf_reno.py``).
 
-Each has ``ID``, ``TITLE`` (one line), ``TEXT`` (what one sees, how to read it) and ``draw(study, out) -> list[Path]``, which
-writes ``<id>.png``, ``.pdf``, ``.csv`` (the data behind it) and further tables to ``out``, or raises `LoadError`. It is a pure function of run
-directories; a study without experiments draws nothing. The claims on its tables are in ``claims.toml`` in the same folder
-(`testbed.report.claims`). ``POSITION`` is its place in the report, in steps of ten.
-One that has ``plot(tables)``, too, is drawn from its tables, at first and again without runs: `testbed.report.redrawing`.
-One that is drawn from experiments of other names gives them as a pattern: ``EXPERIMENTS = "predict-*"``.
-One that puts backends side by side sets ``SEVERAL_BACKENDS = True``; for all others they must not be mixed.
+Each has ``ID``, ``TITLE`` (one line), ``TEXT`` (its content, and how to read it) and ``draw(study, out) ->
+list[Path]``, which writes ``<id>.png``, ``.pdf``, ``.csv`` (the data behind it) and further tables to ``out``, or
+raises `LoadError`. It is a pure function of run directories; a study without experiments draws nothing. The claims on
+its tables are in ``claims.toml`` in the same folder (`testbed.report.claims`). ``POSITION`` is its place in the report,
+in steps of ten. A figure with ``plot(tables)``, too, can be drawn from its tables without runs:
+`testbed.report.redrawing`. A figure of experiments with other names gives a pattern: ``EXPERIMENTS = "predict-*"``. A
+figure that compares backends sets ``SEVERAL_BACKENDS = True``; others must not mix them.
 """
 
 from __future__ import annotations
@@ -43,28 +43,31 @@ class Plotted(Figure, Protocol):
 
 
 def is_plotted(figure: Figure) -> TypeGuard[Plotted]:
-    """Whether a figure can be drawn from its tables, without runs."""
+    """Return True if a figure can be drawn from its tables, without runs."""
     return hasattr(figure, "plot")
 
 
 def every() -> list[Figure]:
-    """All figures, in the order of the report: by `POSITION`; those without one come last."""
+    """Return all figures, in the order of the report: by `POSITION`; those without one come last."""
     kind = registry.FIGURE
     found = [cast(Figure, registry.find(kind, name)) for name in (*registry.names(kind), *registry.installed(kind))]
     return sorted(found, key=lambda figure: (getattr(figure, "POSITION", inf), figure.ID))
 
 
 def id_for(experiment: str) -> str:
-    """The id of the figure that is drawn from an experiment of this id; the same id, unless a figure's pattern matches others."""
+    """Return the id of the figure for an experiment of this id; the same id, unless a figure's pattern matches."""
     patterns = {figure.ID: getattr(figure, "EXPERIMENTS", figure.ID) for figure in every()}
     return next((id for id, pattern in patterns.items() if fnmatchcase(experiment, pattern)), experiment)
 
 
 def claims() -> Content:
-    """All claims next to all figures, and the sentences of abstracts."""
+    """Return all claims of all figures, and the sentences of abstracts."""
     return of_figures(getattr(figure, "__file__", None) for figure in every())
 
 
 def find(name: str) -> Figure:
-    """The figure ``name`` (``cdf-reno`` or ``./mine.py``); raises `registry.UnknownContentError` or `registry.ContentError`."""
+    """Return the figure ``name`` (``cdf-reno`` or ``./mine.py``).
+
+    Raises `registry.UnknownContentError` or `registry.ContentError`.
+    """
     return cast(Figure, registry.find(registry.FIGURE, name if registry.is_file_name(name) else name.replace("-", "_")))

@@ -17,7 +17,7 @@ from testbed.models.fluid import Flows, simulate
 
 
 def curve(run: Run) -> Curve:
-    """F of a run's first job; constant 1 for what is no MLTCP."""
+    """Return F of a run's first job; constant 1 without MLTCP."""
     constants = run.constants(run.jobs[0].cc.spec)
     if "slope" not in constants:
         return theory.FAIR
@@ -38,13 +38,19 @@ def curve_of(system: str) -> Curve:
 
 
 def comm_s(run: Run) -> np.ndarray:
-    """How long each job communicates in an iteration when alone, headers included (A); raises `LoadError`."""
+    """Return the isolated communication time of each job's iteration, headers included (A), in seconds.
+
+    Raises `LoadError`.
+    """
     computing = compute_s(run)
     return np.asarray(measured.ideals_s(run) - computing)
 
 
 def compute_s(run: Run) -> np.ndarray:
-    """How long each job computes in an iteration; raises `LoadError` if it does anything but compute, then communicate."""
+    """Return the computing time of each job's iteration in seconds.
+
+    Raises `LoadError` unless it computes once, then communicates once.
+    """
     spans = []
     for job in run.jobs:
         if [operation.computes for operation in job.operations] != [True, False] or job.ideal_s is None:
@@ -56,7 +62,10 @@ def compute_s(run: Run) -> np.ndarray:
 
 
 def flows(runs: Sequence[Run], exponent: float) -> Flows:
-    """The twins of runs that differ in seeds alone: a replica each; raises `LoadError` if nothing was run."""
+    """Simulate runs that differ only in seeds by the fluid model: a replica each.
+
+    Raises `LoadError` if nothing was run.
+    """
     first = runs[0]
     return _simulated(
         tuple(compute_s(first)), tuple(comm_s(first)), tuple(tuple(job.offset_ns / 1e9 for job in run.jobs) for run in runs),
@@ -64,7 +73,7 @@ def flows(runs: Sequence[Run], exponent: float) -> Flows:
     )  # fmt: skip
 
 
-@lru_cache(maxsize=256)  # a figure draws what it judges
+@lru_cache(maxsize=256)  # a figure judges and draws the same simulation
 def _simulated(
     compute_s: tuple[float, ...], comm_s: tuple[float, ...], offsets_s: tuple[tuple[float, ...], ...],
     curve: Curve, exponent: float, iterations: int,

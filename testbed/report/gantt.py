@@ -1,4 +1,4 @@
-"""A schedule drawn: GPUs over time, and below how many jobs share the fullest uplink."""
+"""Draw a schedule: GPUs over time, and below it the number of jobs on the fullest uplink."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def draw(schedules: Mapping[str, Sequence[Ran]], servers: Servers, folder: Path)
 
 
 def _held(axis: Axes, job: Ran, stint: Stint, rows: Mapping[Gpu, int], legible_s: float) -> None:
-    """The GPUs that a job holds for a time; its number where there is room for it."""
+    """Draw the GPUs that a job holds for a time, with its number if it fits."""
     lasts = stint.end_s - stint.start_s
     for first, count in _runs(sorted(rows[gpu] for gpu in stint.gpus)):
         axis.broken_barh(
@@ -72,7 +72,7 @@ def _held(axis: Axes, job: Ran, stint: Stint, rows: Mapping[Gpu, int], legible_s
 
 
 def _name_servers(axis: Axes, servers: Servers) -> None:
-    """Lines between servers; their names where there is room for them."""
+    """Draw lines between servers, with their names if they fit."""
     borders = [row for row in range(1, len(servers.gpus)) if servers.of[row] != servers.of[row - 1]]
     for row in borders:
         axis.axhline(row, color="black", linewidth=0.4)
@@ -87,7 +87,7 @@ def _name_servers(axis: Axes, servers: Servers) -> None:
 
 
 def contention(ran: Sequence[Ran]) -> tuple[list[float], list[int]]:
-    """How many jobs that span servers share the fullest uplink, from each time on."""
+    """Return the number of multi-server jobs on the fullest uplink, from each time in seconds on."""
     events: list[tuple[float, int, str]] = []
     for stint in (stint for job in ran for stint in job.held):
         hosts = {gpu.host for gpu in stint.gpus}

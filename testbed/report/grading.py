@@ -1,6 +1,6 @@
-"""The verdict of a claim: one function for all of them, from the claim and its cases.
+"""Compute the verdict of a claim from the claim and its cases.
 
-Nothing is decided by fewer seeds than a claim needs, nor where an interval lies on both sides of a boundary.
+A verdict is undecided with fewer seeds than a claim needs, or if an interval contains a boundary.
 """
 
 from __future__ import annotations
@@ -54,19 +54,19 @@ class Case:
 
 @dataclass(frozen=True)
 class Graded:
-    """A claim, its verdict, and the case that stands for it (None: nothing was measured)."""
+    """A claim, its verdict, and the case that represents it (None: nothing was measured)."""
 
     claim: Claim
     verdict: Verdict
     case: Case | None
     cases: int
     independent: int
-    holds: int  # in how many cases
-    why: str  # a verdict is undecided
+    holds: int  # number of cases in which it holds
+    why: str  # reason of an undecided verdict
     control: Graded | None = None  # the same, of MLTCP with F = 1
     beside: Graded | None = None  # the same of another arm
-    learning: Case | None = None  # the case that stands for it, with the iterations in which MLTCP still learns
-    slower: tuple[Case, ...] = ()  # cases whose whole interval is slower than the comparison
+    learning: Case | None = None  # the representative case, with the iterations in which MLTCP still learns
+    slower: tuple[Case, ...] = ()  # cases whose complete interval is slower than the comparison
 
     @property
     def held_against(self) -> str:
@@ -99,8 +99,11 @@ _CRITERIA = {
 def grade(
     claim: Claim, cases: Sequence[Case], base: Sequence[Case] = (), control: Sequence[Case] = (), learning: Sequence[Case] = (),
 ) -> Graded:  # fmt: skip
-    """The verdict. ``base``: the same cases under the base, which may do as well. ``control``: under MLTCP with F = 1, where it has to fail.
-    ``learning``: with the iterations in which MLTCP still learns."""
+    """Return the graded claim.
+
+    ``base``: the same cases under the base, which may do as well. ``control``: under MLTCP with F = 1, where the claim
+    must fail. ``learning``: with the iterations in which MLTCP still learns.
+    """
     independent = len({case.like or (case.name, case.value) for case in cases})
     enough = [case for case in cases if _is_enough(claim, case)]
     if not cases:
@@ -130,9 +133,9 @@ def grade(
 
 
 def slower(claim: Claim, cases: Sequence[Case]) -> tuple[Case, ...]:
-    """The cases whose whole interval lies on the slow side of 1, beyond what counts as no difference; slowest first.
+    """Return the cases whose complete interval is on the slow side of 1, beyond the tolerance; slowest first.
 
-    Only of claims that compare speeds. The slow side is the one that the claim does not ask for.
+    Only for claims that compare speeds. The slow side is the one opposite to the claim.
     """
     sign = _faster(claim)
     found = [
@@ -235,13 +238,13 @@ def _edges(claim: Claim) -> list[float]:
 
 
 def reach(claim: Claim, ratio: float) -> float:
-    """How much of a magnitude that is: 1, all of it; 0, a ratio of 1."""
+    """Return the fraction of a claimed magnitude, on a logarithmic scale: 1 is all of it, 0 a ratio of 1."""
     return log(ratio) / log(claim.claimed or inf) if ratio > 0 else -inf
 
 
 def _magnitude(claim: Claim, cases: Sequence[Case], *, all_there: bool) -> tuple[Verdict, Case]:
-    """The case that reaches most stands for it."""
-    del all_there  # what was claimed of one case may be shown by one
+    """Grade a magnitude by the case that reaches most of it."""
+    del all_there  # one case suffices for a claim about one case
     case = max(cases, key=lambda case: reach(claim, case.value))
     if case.low is None or case.high is None:
         return "undecided", case
@@ -255,7 +258,7 @@ def _magnitude(claim: Claim, cases: Sequence[Case], *, all_there: bool) -> tuple
 
 
 def _universal(claim: Claim, cases: Sequence[Case], *, all_there: bool) -> tuple[Verdict, Case]:
-    """The case whose interval is least inside stands for it."""
+    """Grade a claim about all cases by the one whose interval is farthest outside."""
     sides = [_side(claim, case) for case in cases]
     worst = min(cases, key=lambda case: _least_margin(claim, case))
     if all_there and claim.measure.numerator and _asks_for_a_difference(claim) and all(map(_is_alike, cases)):
@@ -267,7 +270,7 @@ def _universal(claim: Claim, cases: Sequence[Case], *, all_there: bool) -> tuple
 
 
 def _existence(claim: Claim, cases: Sequence[Case], *, all_there: bool) -> tuple[Verdict, Case]:
-    """The case whose interval is farthest inside stands for it."""
+    """Grade a claim about some case by the one whose interval is farthest inside."""
     sides = [_side(claim, case) for case in cases]
     best = max(cases, key=lambda case: _least_margin(claim, case))
     if "inside" in sides:
@@ -313,7 +316,7 @@ def _margin(claim: Claim, value: float) -> float:
 
 
 def _least_margin(claim: Claim, case: Case) -> float:
-    if claim.measure.average == "every":  # nothing is inferred of runs that were not made
+    if claim.measure.average == "every":  # no inference about runs that were not made
         return case.value
     return min(_margin(claim, end) for end in (case.value, case.low, case.high) if end is not None)
 

@@ -1,6 +1,6 @@
 """Runs of stock protocols with their published curves: the measurement, the formula's prediction, and the accepted difference.
 
-Which curve a run is for stands in its plan. A long flow counts while all flows send, without the first quarter of that time.
+The plan of a run identifies its curve. A long flow is measured while all flows send, without the first quarter of that time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LONG_RTO_MS = 200.0
 
 @dataclass(frozen=True)
 class Curve:
-    """A published curve: what is measured over what, by which formula, and to which share of it a testbed must agree."""
+    """A published curve: axes, formula, and the relative tolerance within which a testbed must agree."""
 
     title: str
     x: str
@@ -43,7 +43,8 @@ def table(study: Study) -> pd.DataFrame:
 
 
 def goodput(study: Study) -> pd.DataFrame:
-    """Of each incast: ``senders, rto_ms, seed, goodput``, a share of the link over all blocks; empty without one."""
+    """Return ``senders, rto_ms, seed, goodput`` of each incast, goodput as a fraction of the link over all blocks;
+    empty without incast."""
     rows = [
         {"senders": len(run.jobs[0].hosts) - 1, "rto_ms": run.plan.rto_min_ms, "seed": run.seed,
          "goodput": _block_s(run) / float(_blocks_s(run).mean())}
@@ -76,7 +77,7 @@ def _loss(run: Run) -> float:
 
 
 def _span(run: Run) -> tuple[float, float]:
-    """When all flows send, less what is skipped."""
+    """Return the time (start and end, in s) in which all flows send, without the skipped part."""
     by_job = run.iterations[run.iterations["worker"] == 0].groupby("job")
     begin, end = float(by_job["comm_start_s"].min().max()), float(by_job["end_s"].max().min())
     return begin + SKIPPED * (end - begin), end

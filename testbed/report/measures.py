@@ -28,9 +28,9 @@ class MeasureError(LoadError):
 
 
 def of_claim(claim: Claim, tables: Mapping[str, Path], *, of: Of = "claim") -> list[Case]:
-    """The cases of a claim, or of what it is held against; none if there is no table of it. Raises `MeasureError`.
+    """Return the cases of a claim, or of its reference; none if there is no table of it. Raises `MeasureError`.
 
-    ``control``: of the arm placebo; ``learning``: with the iterations in which MLTCP still learns.
+    ``of``: "control" for the arm placebo; "learning" for values with the iterations in which MLTCP still learns.
     """
     place = tables.get(claim.measure.table or claim.figure)
     if place is None:
@@ -131,10 +131,13 @@ def _summed_up(name: str, rows: pd.DataFrame, measure: Measure) -> Iterator[Case
 
 
 def _by_repeat(rows: pd.DataFrame, measure: Measure) -> pd.Series[float]:
-    """A value a seed: the mean of those that it has. What is unknown is left out, what never came has its own value."""
+    """Return the mean of each seed.
+
+    Unknown values are left out; events that never occurred have ``measure.never``.
+    """
     known = rows[VALUE] if measure.never is None else rows[VALUE].fillna(measure.never)
     known = known.astype(float)
-    if measure.average == "every":  # a row a run
+    if measure.average == "every":  # one row per run
         return known.dropna()
     return known.groupby([rows[column] for column in measure.per]).mean().dropna()
 

@@ -1,8 +1,8 @@
-"""A study as one tidy table: a row per run, with what its point of the sweep is and how its iterations came out.
+"""A study as one tidy table: a row per run, with its point of the sweep and its iteration times.
 
-Iteration times are divided by the ideal of their job, so that jobs of different kinds can be taken together: 1 is a job
-with the link to itself. *Steady state* is the last half of a run's iterations, a window that is fixed before the run; all of them include those in which MLTCP
-still learns what an iteration is. An *arm* is MLTCP by one preset.
+Iteration times are divided by the ideal of their job, so that different kinds of jobs can be pooled: 1 is an isolated
+job. *Steady state* is the last half of a run's iterations, a window fixed before the run; statistics of all iterations
+include those in which MLTCP still learns. An *arm* is MLTCP with one preset.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def pooled_gains(experiment: Experiment) -> pd.DataFrame:
                 continue
             before, after = (_pooled_times(experiment, one, part) for one in (systems[BASE], system))
             value = float(np.percentile(before, 99) / np.percentile(after, 99))
-            low, high = log_interval(gains) or (nan, nan)  # one late seed may decide what is pooled
+            low, high = log_interval(gains) or (nan, nan)  # on a log scale: a single slow seed could dominate a mean
             found.append({
                 "arm": name, "part": part, "value": value, "low": min(low, value), "high": max(high, value),
                 "seeds": len(gains), "iterations": len(after),
@@ -124,7 +124,7 @@ def _pooled_times(experiment: Experiment, system: str, part: str) -> np.ndarray:
 
 
 def duty(run: Run, job: int) -> float:
-    """Share of a job's ideal iteration in which it needs the whole link, headers included."""
+    """Return the fraction of a job's ideal iteration in which it needs the complete link, headers included."""
     sent = max(run.jobs[job].bytes_per_worker) / payload_share(run.plan.link.mtu)
     return sent * 8 / run.rate_bps / measured.ideals_s(run)[job]
 
@@ -162,7 +162,7 @@ def pair(roles: Mapping[str, Role]) -> tuple[str, str] | None:
 
 
 def roles(rows: pd.DataFrame) -> dict[str, Role]:
-    """Of the systems in a `table`, in its order."""
+    """Return the role of each system in a `table`, in its order."""
     return dict(zip(rows["cc"], rows["role"], strict=True))
 
 

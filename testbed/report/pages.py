@@ -31,7 +31,7 @@ class Row:
 
     @property
     def minutes(self) -> str:
-        """Of all runs, one at a time; a dash before there are any."""
+        """Return the wall time in minutes of all runs, one at a time; a dash without runs."""
         minutes = self.chapter.wall_s / 60
         return "–" if not minutes else "< 1" if minutes < 1 else f"{minutes:.0f}"
 
@@ -46,18 +46,18 @@ class Page:
     counts: dict[Verdict, int]
     slower: tuple[tuple[Graded, Case], ...]
     rows: tuple[Row, ...]
-    chapters: tuple[Chapter, ...]  # that were drawn, or have text
+    chapters: tuple[Chapter, ...]  # chapters that were drawn, or have text
     abstracts: dict[str, list[verdicts.Judged]]
-    next_to: frozenset[str] = frozenset()  # ids of claims of another arm, whose number stands next to the paper's
+    next_to: frozenset[str] = frozenset()  # ids of claims of another arm, whose number is shown next to the paper's
 
     @property
     def name(self) -> str:
-        """In a word or two."""
+        """Return a short name."""
         return "this testbed" if self.paper == OURS else self.paper
 
     @property
     def headlines(self) -> list[Graded]:
-        """Its claims on the report's first screen."""
+        """Return its claims on the report's first screen."""
         return sorted((one for one in self.claims if one.claim.headline), key=lambda one: one.claim.headline)
 
     @property
@@ -70,12 +70,12 @@ class Page:
 
     @property
     def holds(self) -> list[Graded]:
-        """Its other claims that are reproduced, at least in part."""
+        """Return its other claims that are reproduced, at least in part."""
         return self._others("reproduced", "partly")
 
     @property
     def fails(self) -> list[Graded]:
-        """Its other claims that are not, or that the base fulfils as well."""
+        """Return its other claims that are not reproduced, or that the base fulfils as well."""
         return self._others("not reproduced", "no difference")
 
     def _others(self, *of: Verdict) -> list[Graded]:
@@ -88,7 +88,7 @@ class Page:
 
 
 def pages(found: Sequence[Chapter], graded: Sequence[Graded], content: Content) -> list[Page]:
-    """A page for each paper that has a claim or a figure in this report, and one for what is ours alone."""
+    """Return a page for each paper with a claim or a figure in this report, and one for the testbed's own."""
     papers = {figure.ID: _paper_of(figure, graded) for figure in figures_of.every()}
     claims = verdicts.by_paper(graded)
     abstracts = verdicts.judged(content, graded)
@@ -126,7 +126,7 @@ def _paper_of(figure: figures_of.Figure, graded: Iterable[Graded]) -> str:
 
 
 def _slower(graded: Iterable[Graded]) -> Iterator[tuple[Graded, Case]]:
-    """Every case whose whole interval is slower, once, although several claims may be about it."""
+    """Yield every case whose complete interval is slower, once, even if several claims are about it."""
     seen = set()
     for one in graded:
         for case in one.slower:
@@ -163,7 +163,7 @@ def value(one: Graded) -> str:
 
 
 def spread(one: Graded) -> str:
-    """The interval of a claim's number, as its number is; empty without one, and of what was counted once."""
+    """Return the interval of a claim's number as text; empty without one, and for a number that was counted once."""
     return "" if one.case is None else spread_of(one.case, share=one.claim.measure.average == "every")
 
 
@@ -187,14 +187,14 @@ def measured(one: Graded) -> str:
 
 
 def other_arm(one: Graded) -> str:
-    """The same number of the arm that stands next to it: ``; recommended: 1.51 (1.47 to 1.56; 5 seeds)``; empty without one."""
+    """Return the number of the neighbouring arm: ``; recommended: 1.51 (1.47 to 1.56; 5 seeds)``; empty without one."""
     if one.beside is None or one.beside.case is None:
         return ""
     return f"; {one.beside.claim.arm}: {measured(one.beside)}"
 
 
 def told(one: Graded) -> str:
-    """In how many cases it holds, and why it is undecided."""
+    """Return the number of cases in which it holds, and why it is undecided."""
     if one.case is None:
         return ""
     of = f"holds in {one.holds} of {one.cases} cases" if one.cases > 1 and one.claim.kind != "magnitude" else ""
@@ -203,7 +203,7 @@ def told(one: Graded) -> str:
 
 
 def number(value: float | None) -> str:
-    """A measured number with three digits (a whole one without a point); infinity is an iteration that never came."""
+    """Format a number with three digits (a whole one without a point); infinity is an iteration that never came."""
     if value is None:
         return "–"
     if isinf(value):

@@ -1,9 +1,10 @@
 """An exchange with a parameter server in parts: gather, broadcast, delivered gradients, and drops in queues; for LTP's figures.
 
-The gather ends when the server's own flows acknowledge their first byte of the iteration, less the round trip that takes; it is
-seen at a sample, so it is known to the interval between two (`Plan.sample_ns`). The same rule for every transport, but where parameters go
-by TCP and gradients do not. Those flows are not sampled: the broadcast begins when the server's adapter begins to send more than acknowledgements.
-In a training, whose counters hold more than its iterations' bytes, LTP's messages give it, and of TCP's samples half an interval is taken off.
+The gather ends when the server's own flows acknowledge their first byte of the iteration, minus one round trip. It is
+observed at a sample, with the resolution of the sample interval (`Plan.sample_ns`). The rule is the same for every
+transport, except one that sends parameters by TCP and gradients by datagrams. Those flows are not sampled: the
+broadcast begins when the server's adapter begins to send more than acknowledgements. In a training, whose counters hold
+more than its iterations' bytes, LTP's messages give the time, and half a sample interval is subtracted for TCP.
 """
 
 from __future__ import annotations
@@ -28,11 +29,13 @@ NAMES = {"gather_s": "gather", "broadcast_s": "broadcast", "rest_s": "computing"
 
 
 def table(study: Study) -> pd.DataFrame:
-    """A row per run: its point, means over iterations of ``gather_s, broadcast_s, rest_s`` and ``iteration_s``, ``delivered`` of the
-    gradients (1 under stock TCP), and bytes. Columns mark LTP with its defaults (``own``), LTP set to deliver all (``whole``),
-    and the first TCP.
+    """Return a row per run: its point, means over iterations of ``gather_s, broadcast_s, rest_s`` and ``iteration_s``,
+    ``delivered`` and bytes.
 
-    The index is the run's place in ``study.runs``. Raises `LoadError` if LTP has no system to compare with.
+    ``delivered`` is the fraction of gradient bytes (1 under stock TCP). Columns mark LTP with its defaults (``own``),
+    LTP set to deliver all (``whole``), and the first TCP.
+
+    The index is the run's position in ``study.runs``. Raises `LoadError` if LTP has no system to compare with.
     """
     rows = pd.DataFrame([_row(run) for run in study.runs])
     if rows.empty or not rows["lossy"].any() or rows["lossy"].all():
@@ -51,7 +54,7 @@ def table(study: Study) -> pd.DataFrame:
 def _row(run: Run) -> dict[str, object]:
     plan, link, job = run.plan, run.plan.link, run.plan.jobs[0]
     wire = next(iter(plan.wires.values()), None)
-    # The server itself is done with an iteration once its kernel has what it sends; the workers have it later.
+    # The server ends an iteration once its kernel has the data to send; workers receive it later.
     workers = run.iterations[run.iterations["worker"] != SERVER]
     per = workers.groupby("iteration").agg(
         start=("start_s", "mean"), begun=("comm_start_s", "mean"), end=("end_s", "mean")
@@ -110,14 +113,18 @@ def _sent_s(run: Run, per: pd.DataFrame, found: np.ndarray) -> np.ndarray:
 
 
 def delivered(run: Run) -> float:
-    """Share of the gradients' bytes that arrived; where nothing may be lost, all."""
+    """Return the delivered fraction of gradient bytes; 1 for a lossless transport."""
     found = metrics.delivered(run.messages)
     return 1.0 if found is None else found
 
 
 def settled_s(run: Run) -> float:
-    """From one iteration's start to the next one's, which begins as its first parameters come; the first, which finds its rates, left out, and where
-    iterations overlap the second, too, in which the exchange of the first ends; of two, there, the second is all there is."""
+    """Return the mean time in seconds between the starts of iterations, without the first, in which a transport finds
+    its rates.
+
+    If iterations overlap, the second is left out, too, because the exchange of the first ends in it. A run of two has
+    only the second.
+    """
     per = run.iterations.groupby("iteration").agg(start=("start_s", "min"), end=("end_s", "max"))
     first = min(1 if run.plan.jobs[0].window is None else 2, len(per) - 1)
     return float(per["end"].iloc[-1] - per["start"].iloc[first]) / (len(per) - first)

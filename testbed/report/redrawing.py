@@ -1,7 +1,7 @@
-"""Figures that follow from their tables alone: drawn from runs at first, and again from the tables, without any run.
+"""Draw figures again from their tables, without any run.
 
-Such a figure has ``plot(tables) -> Figure``. ``tables`` are its CSV files by name, as they are read. What ran stands in the
-small print; the image keeps it (`style.note`), so that it need not be looked up in runs again.
+Such a figure has ``plot(tables) -> Figure``. ``tables`` are its CSV files by name, as text. The image stores the small
+print on its runs (`style.note`), so the runs are not needed for it.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ def read(path: Path) -> pd.DataFrame:
 
 
 def redraw(figure: Figure, folder: Path) -> list[Path]:
-    """Draw a figure again in ``folder``, where its tables lie, and renew what a report keeps of it there.
+    """Draw a figure again in ``folder``, which has its tables, and update the part that a report keeps of it there.
 
-    Of several bases each has its image (``map-cubic.png``), as `bases.draw` writes them. Raises `RequestError` without table and image.
+    With several bases, each has an image (``map-cubic.png``), as `bases.draw` writes them. Raises `RequestError`
+    without table and image.
     """
     if not is_plotted(figure):
         raise RequestError(

@@ -1,7 +1,7 @@
-"""The command that makes runs again, as far as it may be offered for copying.
+"""The command that repeats runs, if it is safe to copy.
 
-A manifest may come from anybody. So the command is put together from flags that are known and from values that name
-nothing of the machine it is typed on: no program (``cmd:``), no custom file, no other machine, no folder to write to.
+A manifest may have any author. So the command is composed of known flags and of values that name nothing on the machine
+of the reader: no program (``cmd:``), no custom file, no other machine, no folder to write to.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ SWITCHES = BOOLEAN | frozenset(("--quick", "--quiet", "--json", "--strict"))
 ANEW = frozenset(("--again", "--renew"))
 LEFT_OUT = ANEW | {"--out", "-j", "--parallel", "--executor", "--verify-sample", "--linux-source"}
 ATTACHED = re.compile(r"-j\d+")
-HARMLESS = re.compile(r"[\w.,:=%+ -]+")  # no path, nothing that Markdown obeys, or a shell inside quotes
+HARMLESS = re.compile(
+    r"[\w.,:=%+ -]+"
+)  # no path, no markup of Markdown, and no special character inside the quotes of a shell
 REMOTE = re.compile(r"(ssh:[\w.@:\[\]-]+)(,ssh:[\w.@:\[\]-]+)*")
 NOT_OFFERED = "# made with programs or files of its own: its command stands in manifest.json"
 
@@ -37,7 +39,7 @@ def command(said: Sequence[object], file: str, results: str) -> str:
 
 
 def names_programs(said: Sequence[object]) -> bool:
-    """Whether a manifest's ``command`` has custom programs or files, other than an experiment's file."""
+    """Return True if a manifest's command has custom programs or files, other than an experiment file."""
     return any("cmd:" in str(word) or str(word).endswith((".py", ".c", ".json")) for word in said[1:])
 
 
@@ -61,7 +63,7 @@ def _kept(words: Sequence[str], file: str, *, sweep: bool) -> Iterator[str | Non
         elif flag in VALUES:
             yield _value(flag, word)
         elif sweep and word.endswith(".toml"):
-            continue  # `file` stands for all of them
+            continue  # `file` replaces all of them
         else:
             yield file if word == file or word.endswith(f"/{file}") else None
 

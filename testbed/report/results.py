@@ -57,12 +57,12 @@ class Results:
 
     @property
     def verdict(self) -> Word:
-        """Whether the results can be trusted: the worst of all runs."""
+        """Return the worst verdict of all runs."""
         return "valid" if self._schedules is not None else self._summary.verdict
 
     @cached_property
     def _schedules(self) -> pd.DataFrame | None:
-        """The table of an experiment of schedules, of which nothing is run."""
+        """Return the table of an experiment of schedules, which has no runs; else None."""
         if not holds_schedules(self.path):
             return None
         return load_schedules(self.path).table.rename(columns={"scheduler": "system"})
@@ -120,10 +120,10 @@ class Results:
         return pd.concat([_labelled(run, part, several) for run, part in parts], ignore_index=True)
 
     def plot(self, name: str = "interleaving") -> Figure:
-        """A view of this experiment (``interleaving``, ``times``, ``windows``, ``queues``, ``link-shares``, ``per-job``,
-        ``shares``), a figure of the report by its id, or ``./mine.py``.
+        """Draw a view of this experiment (``interleaving``, ``times``, ``windows``, ``queues``, ``link-shares``,
+        ``per-job``, ``shares``), a figure of the report by its id, or ``./mine.py``.
 
-        Raises `RequestError` for an unknown name, and `LoadError` if these runs have nothing for the figure.
+        Raises `RequestError` for an unknown name, and `LoadError` if these runs have no data for the figure.
         """
         with tempfile.TemporaryDirectory() as aside, style.collected() as drawn:
             if name in views.NAMES:

@@ -1,7 +1,8 @@
-"""Shared parts of figures of computed schedules: settings side by side, makespans compared seed by seed, the paper's values next to them.
+"""Shared parts of figures of computed schedules: makespans of settings, compared seed by seed, next to the paper's
+values.
 
-A slot of the report is a second here. The *control* is the setting whose uplinks have no limit: what a scheduler gains there
-it gains by order and search.
+A slot of the report is a second here. The *control* is the setting with unlimited uplinks: gains there are due to order
+and search.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ def require_schedules(study: Study) -> Schedules:
 
 
 def short(scheduler: str) -> str:
-    """As figures call it."""
+    """Return the name of a scheduler in figures."""
     return SHORT.get(scheduler, scheduler)
 
 
 def values(table: pd.DataFrame, setting: str, scheduler: str, servers: int = USUAL_SERVERS, what: str = "makespan_s") -> pd.Series[float]:  # fmt: skip
-    """By seed; empty if it was not computed."""
+    """Return column ``what`` by seed; empty if it was not computed."""
     rows = table[(table["setting"] == setting) & (table["scheduler"] == scheduler) & (table["servers"] == servers)]
     return rows.set_index("seed")[what]
 
@@ -66,7 +67,7 @@ def ratio(over: pd.Series[float], under: pd.Series[float]) -> pd.Series[float]:
 
 
 def heading(setting: Setting) -> str:
-    """A setting, above what is drawn of it."""
+    """Return the heading of a setting's panel."""
     if setting.unlimited:
         return "control: no limit\non uplinks"
     if setting.most is not None:

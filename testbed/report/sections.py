@@ -1,4 +1,4 @@
-"""A figure with all that belongs to it: the files drawn, what could not be used, what made it."""
+"""A figure with its context: the files drawn, unusable runs, and the commands that made the runs."""
 
 from __future__ import annotations
 
@@ -33,14 +33,15 @@ class Section:
 
 
 def every(results: Path, out: Path, only: Collection[str] | None = None) -> Iterator[Section]:
-    """Every figure in the order of the report (``only`` some of them), drawn to ``out``; none stops the others."""
+    """Draw every figure to ``out``, in the order of the report (only those in ``only``); an error of one does not stop
+    the others."""
     for figure in figures.every():
         if only is None or figure.ID in only:
             yield one(figure, results, out)
 
 
 def one(figure: Figure, results: Path, out: Path) -> Section:
-    """A figure, drawn to ``out`` from what ``results`` holds for it."""
+    """Draw a figure to ``out`` from the runs in ``results``."""
     study = load_study(
         results,
         figure.ID,

@@ -1,4 +1,4 @@
-"""How many stalls of senders are in the numbers of a figure, in a few words (I18 of docs/reference/invariants.md)."""
+"""The number of sender stalls behind a figure, in a few words (I18 of docs/reference/invariants.md)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""All that a results folder holds for one figure: its experiments, and what of them could not be used.
+"""The content of a results folder for one figure: its experiments, and what could not be used.
 
-A sweep's points are experiments of their own, in ``results/<id>.<point>/``. What a point is stands in the plans of
-its runs (``run.plan``); the names of folders mean nothing beyond the id.
+A sweep's points are separate experiments, in ``results/<id>.<point>/``. The plans of the runs (``run.plan``) describe
+the point; folder names after the id have no meaning.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ class Study:
     id: str
     experiments: tuple[Experiment, ...]
     problems: tuple[str, ...]
-    schedules: Schedules | None = None  # replaces experiments, where nothing was emulated
+    schedules: Schedules | None = None  # replaces experiments if nothing was emulated
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to draw."""
+        """Return True if there is nothing to draw."""
         return not self.experiments and self.schedules is None
 
     @property
     def runs(self) -> list[Run]:
-        """Every run of every experiment, those of jobs alone left out."""
+        """Return every run of every experiment, without isolated runs."""
         return [run for experiment in self.experiments for run in experiment.runs]
 
     @property
@@ -105,7 +105,7 @@ def figure_id(name: str) -> str:
 
 
 def load_folder(folder: Path, *, uncompared: bool = True) -> tuple[Experiment | None, list[str]]:
-    """One experiment's folder, and what of it cannot be used; None: nothing of it can.
+    """Load one experiment's folder; return the experiment (None if unusable), and descriptions of unusable parts.
 
     ``uncompared``: also runs of the flow-level simulator outside the range in which it was compared with the kernel (I23).
     """
@@ -145,9 +145,10 @@ def _usable(path: Path, problems: list[str]) -> Run | None:
 
 
 def _placed(runs: Iterable[Run]) -> list[str]:
-    """One paragraph if the same jobs were placed in several ways: figures distinguish systems, but placements only by their experiments.
+    """Return a paragraph if the same jobs were placed in several ways, which figures of systems do not distinguish;
+    else none.
 
-    Figures of jobs that hold GPUs are about GPU allocation, and distinguish job schedulers.
+    Figures of jobs that request GPUs are about GPU allocation, and distinguish job schedulers.
     """
     found: dict[object, set[str]] = {}
     for plan in (run.plan for run in runs if run.plan.scheduler is not None and not run.plan.lives):
@@ -165,7 +166,7 @@ def _mixed(runs: Iterable[Run], several_backends: bool) -> list[str]:
     """One paragraph if the runs were not all made by the same program on the same backend."""
     made: dict[str, Path] = {}
     for run in runs:
-        # The source, not the commit: that also changes with what no run is made of.
+        # The source, not the commit, which also changes with files that do not affect runs.
         manifest = run.manifest
         by = f"testbed {manifest.testbed}, source {manifest.source_sha256[:12]}"
         if not several_backends:

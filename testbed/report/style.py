@@ -61,7 +61,7 @@ _saved: ContextVar[list[Any] | None] = ContextVar("saved", default=None)
 
 @contextlib.contextmanager
 def collected() -> Iterator[list[Any]]:
-    """The figures that are saved inside, in order. Matplotlib's settings are as before afterwards."""
+    """Yield a list of the figures saved inside, in order. Matplotlib's settings are restored at the end."""
     found: list[Any] = []
     token = _saved.set(found)
     try:

@@ -11,7 +11,7 @@ from testbed.core.text import count
 
 
 def describe_suspects(runs: Iterable[Path]) -> str:
-    """How many of a figure's runs are suspect, and why; empty if none is."""
+    """Return the number of suspect runs of a figure, with reasons; empty if there are none."""
     verdicts = [load_run(path).verdict for path in runs]
     suspect = [verdict for verdict in verdicts if verdict.verdict == "suspect"]
     if not suspect:

@@ -1,5 +1,8 @@
-"""Trainings: those that took place in a run (``training.csv``), and those that are computed, with sampled holes or those that a network left in
-gradients that were summed up in parts (`testbed.traces.collectives.transpose`)."""
+"""Trainings inside a run (``training.csv``), and computed ones, with missing ranges that were sampled or recorded in a
+run.
+
+Recorded ranges are those of gradients that were summed up in parts (`testbed.traces.collectives.transpose`).
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,9 @@ from testbed.models import learning, ring
 ROUNDS = 300
 RING_ROUNDS = 150
 DISPERSED = ", dispersed"  # behind a name
-SETTLED = 5  # rounds that are no example of the others: OptiReduce measures
+SETTLED = 5  # first rounds to leave out, in which OptiReduce measures its limits
 NEAR = 0.9
-LOOKS = 3  # at the accuracy, taken together
+LOOKS = 3  # accuracy measurements that are averaged
 Spans = tuple[tuple[int, int], ...]
 Rounds = tuple[tuple[Spans, ...], ...]  # of each its workers' missing ranges
 
@@ -41,7 +44,7 @@ def reached(curve: np.ndarray, limit: float) -> float:
 
 
 def nothing(workers: int) -> Rounds:
-    """No missing ranges, round after round."""
+    """Return rounds without missing ranges."""
     return (((),) * workers,)
 
 
@@ -64,7 +67,7 @@ def rounds(holes: Rounds, seed: int, limit: float, mean: Callable[[], learning.M
 
 
 def whole(seed: int, workers: int) -> tuple[float, float]:
-    """With nothing missing: rounds to the accuracy that counts (`NEAR` of the last), and that accuracy."""
+    """Return the rounds to the accuracy that counts (`NEAR` times the last) without losses, and that accuracy."""
     looks = curve(nothing(workers), seed)
     limit = NEAR * float(accuracy(looks)[-1])
     return reached(looks, limit), limit
@@ -78,8 +81,10 @@ def in_a_ring(share: float, resync: int, seed: int, workers: int, *, gathers: bo
 
 
 def learnt(run: Run) -> pd.DataFrame:
-    """``round, end_s, accuracy, missing`` of a job that learnt in its run: at every look the accuracy, and the share of the gradients since the
-    look before that is missing; raises `LoadError` if it learnt nothing."""
+    """Return ``round, end_s, accuracy, missing`` of a job that trained in its run, a row for each accuracy measurement.
+
+    ``missing``: fraction of the gradients missing since the previous measurement. Raises `LoadError` if it did not train.
+    """
     looks = None if run.training is None else run.training.dropna(subset="accuracy").sort_values("iteration")
     if looks is None or looks.empty:
         raise LoadError(
@@ -90,7 +95,7 @@ def learnt(run: Run) -> pd.DataFrame:
 
 
 def replica_divergence(run: Run) -> pd.Series[float]:
-    """How far its workers' parameters were from each other, by round from 1 on; empty: not recorded."""
+    """Return the divergence of workers' parameters, by round from 1 on; empty: not recorded."""
     if run.training is None or "replica_divergence" not in run.training:
         return pd.Series(dtype=float)
     rounds = run.training.sort_values("iteration")
@@ -108,7 +113,7 @@ def _missing(run: Run, rounds: pd.Series[int]) -> pd.Series[float]:
 
 
 def model(run: Run) -> str:
-    """The model that its job learns, without options; empty: none."""
+    """Return the model that its job trains, without options; empty: none."""
     return system_text.name_of(run.jobs[0].trains or "")
 
 
@@ -138,12 +143,12 @@ def dispersed(run: Run) -> str:
 
 
 def loses(run: Run) -> bool:
-    """Whether anything of what it exchanged is missing."""
+    """Return True if any of its exchanged data is missing."""
     return run.messages is not None and bool(run.messages["missing"].sum())
 
 
 def follows(run: Run) -> bool:
-    """Whether the share that its transport lets be missing follows the rounds."""
+    """Return True if the tolerated fraction of its transport changes with the rounds."""
     return dict(system_text.part(run.jobs[0].transport).options).get("tolerance", "").startswith("phase:")
 
 
@@ -155,7 +160,8 @@ def spans(text: object) -> Spans:
 
 
 def holes(run: Run) -> tuple[Rounds, float]:
-    """Of every round after the first ones by worker, of its whole gradient; and the share of the gradients that is missing."""
+    """Return the missing ranges of every round after the first ones, by worker, in its complete gradient; and the
+    missing fraction."""
     job, messages = run.jobs[0], run.messages
     workers = len(job.hosts)
     if messages is None or "missing_ranges" not in messages:

@@ -23,7 +23,7 @@ LEVEL = 0.95
 
 @dataclass(frozen=True)
 class Judged:
-    """A sentence of an abstract, its verdict (None: nothing judges it), and its claims."""
+    """A sentence of an abstract, its verdict (None: no claim judges it), and its claims."""
 
     sentence: Sentence
     verdict: Verdict | None
@@ -31,7 +31,10 @@ class Judged:
 
 
 def of_chapters(claims: Iterable[Claim], chapters: Mapping[str, Chapter], here: Path) -> tuple[list[Graded], list[str]]:
-    """Every claim, graded by the tables of its figure; and what is wrong with tables. ``here``: where the report lies."""
+    """Return every claim, graded by the tables of its figure, and problems with tables.
+
+    ``here``: the folder of the report.
+    """
     found, problems = [], []
     for claim in claims:
         chapter = chapters.get(claim.figure)
@@ -64,7 +67,7 @@ def _row(one: Graded) -> tuple[object, ...]:
 
 
 def counts(graded: Iterable[Graded]) -> dict[Verdict, int]:
-    """How many claims have each verdict."""
+    """Return the number of claims with each verdict."""
     found = Counter(one.verdict for one in graded)
     return {verdict: found[verdict] for verdict in VERDICTS}
 
@@ -76,7 +79,10 @@ def by_paper(graded: Sequence[Graded]) -> dict[str, list[Graded]]:
 
 
 def judged(content: Content, graded: Sequence[Graded]) -> dict[str, dict[str, list[Judged]]]:
-    """By paper and abstract: its sentences, in order. Claims of ours follow those of the paper, which judge."""
+    """Return, by paper and abstract, its sentences, in order.
+
+    The testbed's own claims follow those of the paper, which judge.
+    """
     by_id = {one.claim.id: one for one in graded}
     found: dict[str, dict[str, list[Judged]]] = {}
     for sentence in content.sentence:
@@ -88,8 +94,10 @@ def judged(content: Content, graded: Sequence[Graded]) -> dict[str, dict[str, li
 
 
 def together(verdicts: Sequence[Verdict]) -> Verdict:
-    """Of a sentence that needs several claims: theirs if they agree; partly, if one of them holds at least in part; else undecided if
-    one is, or the worst."""
+    """Return the verdict of a sentence with several claims.
+
+    Theirs if they agree; "partly" if one of them holds at least in part; else "undecided" if one is; else the worst.
+    """
     known: list[Verdict] = [verdict for verdict in verdicts if verdict != "not measured"]
     if len(set(verdicts)) == 1 or not known:
         return verdicts[0]
@@ -99,13 +107,16 @@ def together(verdicts: Sequence[Verdict]) -> Verdict:
 
 
 def by_chance(graded: Iterable[Graded]) -> str:
-    """How many of the intervals are to be expected to miss what they are of, in a sentence."""
+    """Return a sentence with the number of intervals that are expected to miss their true value."""
     count = sum(one.case is not None and one.case.low is not None for one in graded)
     return f"Of {count} intervals at {100 * LEVEL:g} %, {(1 - LEVEL) * count:.1f} are to be expected to miss by chance alone."
 
 
 def agreement(one: Graded, kept: pd.DataFrame) -> str:
-    """Whether a quick set agrees with the kept verdict (a row of ``claims.csv``): its interval meets the kept one; empty without either."""
+    """Return whether a quick set agrees with the kept verdict (a row of ``claims.csv``); empty without either.
+
+    They agree if the interval meets the kept one.
+    """
     rows = kept[kept["id"] == one.claim.id]
     if one.case is None or rows.empty or pd.isna(rows["value"].iloc[0]):
         return ""

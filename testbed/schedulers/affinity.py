@@ -19,7 +19,7 @@ class Walk:
 
     components: tuple[tuple[int, ...], ...]  # jobs that hang together, in the order they are met
     steps: tuple[tuple[int, str, int], ...]  # known job, link, new job
-    loop: tuple[int | str, ...] = ()  # jobs and links in turn, the first once more at the end; empty: there is none
+    loop: tuple[int | str, ...] = ()  # alternating jobs and links, the first repeated at the end; empty: no loop
 
 
 def walk(links: Mapping[str, Iterable[int]]) -> Walk:
@@ -56,7 +56,8 @@ def walk(links: Mapping[str, Iterable[int]]) -> Walk:
 
 
 def _loop(parent: Mapping[int | str, int | str | None], begin: int | str, other: int | str) -> tuple[int | str, ...]:
-    """The way from ``begin`` up to where it meets ``other``'s, and down to that; they are neighbours."""
+    """Return the loop of an edge between ``begin`` and ``other``: from ``begin`` up to their common ancestor, and down
+    to ``other``."""
     up, down = _ancestors(parent, begin), _ancestors(parent, other)
     meet = next(node for node in up if node in down)
     way = [*up[: up.index(meet) + 1], *reversed(down[: down.index(meet)])]

@@ -12,16 +12,16 @@ from testbed.models.contention import Model
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where jobs may run."""
+    """The GPUs on which jobs may run."""
 
     edges: Mapping[str, tuple[Gpu, ...]]  # by the router they are connected to, in the order of the hosts' names
     preferred: Callable[[int], Sequence[str]]  # the edge routers that a job is best spread over
     held: Mapping[int, tuple[Gpu, ...]] = field(default_factory=dict)  # by jobs that run, and stay where they are
-    worked_s: tuple[float, ...] = ()  # what each GPU has been given to do so far, in estimates; nothing: it is new
+    worked_s: tuple[float, ...] = ()  # estimated seconds of work assigned to each GPU so far; empty: none
 
     @property
     def gpus(self) -> list[Gpu]:
-        """All of them, one edge after the other."""
+        """Return all GPUs, ordered by edge router."""
         return [gpu for gpus in self.edges.values() for gpu in gpus]
 
 

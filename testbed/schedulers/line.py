@@ -17,7 +17,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class Group:
-    """The jobs that ask for the same number of GPUs; `ranks` are those that wait."""
+    """The jobs with the same number of GPUs; `ranks` are those that wait."""
 
     def __init__(self, numbers: list[int], ranks: list[int]) -> None:
         self.numbers, self.all_ranks = numbers, ranks
@@ -25,7 +25,7 @@ class Group:
         self.waits = np.zeros(len(ranks), dtype=bool)  # by position
 
     def position(self, rank: int) -> int:
-        """Of a job in this group."""
+        """Return the position of the job with ``rank`` in this group."""
         return bisect.bisect_left(self.all_ranks, rank)
 
     def following(self, after: int) -> int | None:
@@ -79,7 +79,7 @@ class Line:
         return self.order[self._first[0]]
 
     def rank(self, number: int) -> int:
-        """Where a job is in the order."""
+        """Return the rank of job ``number`` in the order."""
         return self._rank[number]
 
     def _waits(self, rank: int) -> bool:
@@ -87,7 +87,7 @@ class Line:
         return bool(group.waits[group.position(rank)])
 
     def fitting(self, room: int) -> list[tuple[int, Group]]:
-        """The groups of jobs that ask for no more GPUs than that and of which some wait, the smallest jobs first."""
+        """Return the groups with waiting jobs of at most ``room`` GPUs each, the smallest first."""
         found = []
         for size, group in self.groups.items():
             if size > room:

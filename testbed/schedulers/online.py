@@ -1,8 +1,9 @@
-"""Jobs that arrive: a scheduler is called again at every arrival and every end, and receives only the jobs that have arrived.
+"""Schedule jobs that arrive: call a scheduler again at every arrival and every end, with only the jobs that have arrived.
 
-Ours: SJF-BCO's report has every job there from the beginning. Jobs that run stay where they are; what is planned for all others
-may change until they start. A scheduler that evaluates a single schedule looks at nothing but the moment, and is asked once. So is one
-of a long list whose search cannot change the jobs that start at a moment (``schedule_as_they_arrive``).
+An addition of the testbed: in SJF-BCO's report every job is present from the start. Running jobs keep their GPUs, and
+plans for the others may change until they start. A scheduler that evaluates a single schedule uses only the present
+state, and is called once. So is one with a long list whose search cannot change the jobs that start at a moment
+(``schedule_as_they_arrive``).
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ MOST_PLANNED = 1000  # jobs up to which all that wait are planned at every event
 def schedule(
     module: Module, requests: Sequence[Request], cluster: Cluster, model: Model, options: Any, *, seed: int
 ) -> Assignments:
-    """As the scheduler itself where all jobs are there from the beginning; raises `RequestError` as it does."""
+    """Return the assignments of jobs with arrival times; without them, those of the scheduler itself.
+
+    Raises `RequestError` as it does.
+    """
     if len(requests) > MOST_PLANNED and any(request.arrival_s for request in requests):
         in_one_pass = getattr(module, "schedule_as_they_arrive", None)
         found: Assignments | None = in_one_pass and in_one_pass(requests, cluster, model, options)
@@ -57,7 +61,7 @@ def schedule(
         ]
         waiting = [replace(requests[number], arrival_s=0.0) for number in sorted(state.waiting)]
         worked_s = given_s.copy()
-        for request in running:  # what they still have to do is not done
+        for request in running:  # their remaining work is not done
             worked_s[[numbers[gpu] for gpu in held[request.job]]] -= estimate_s(request)
         on = {request.job: held[request.job] for request in running}
         now = replace(cluster, held=on, worked_s=tuple(worked_s.tolist()))

@@ -37,7 +37,10 @@ def read(path: Path) -> dict[str, Any]:
 def hosts(
     path: Path, found: dict[str, Any], workers: Sequence[int], everywhere: Sequence[str]
 ) -> list[tuple[str, ...]]:
-    """What `read` found in the file, job by job; raises `RequestError` if it is not right for these jobs."""
+    """Return the hosts of each job, from the content ``found`` by `read`.
+
+    Raises `RequestError` if it does not fit these jobs.
+    """
     jobs = [str(job) for job in range(len(workers))]
     if stray := [job for job in found if job not in jobs]:
         raise RequestError(f"{path}: {stray[0]}: there is no such job. Jobs are numbered 0 to {len(workers) - 1}.")

@@ -1,17 +1,18 @@
 """Shared parts of schedulers that make complete schedules and keep the best: a trial, and the search over trials.
 
-A trial takes jobs in an order, and gives each its GPUs by a rule (`Pick`) as soon as enough are free whose accumulated work,
-with this job's, stays within θ (the U of SJF-BCO's report). While the first in line gets none, the others wait, too, unless
-``backfill``. A trial's makespan comes from the contention model, not from the estimates that θ is compared with, and only a
-complete schedule counts.
+A trial takes jobs in an order, and gives each its GPUs by a rule (`Pick`) once enough are free whose accumulated work,
+with this job's, is at most θ (the U of SJF-BCO's report). While the first in line gets none, the others wait, too,
+unless ``backfill``. A trial's makespan comes from the contention model, not from the estimates that are compared with
+θ, and only a complete schedule counts.
 
-What the report leaves open is ours, and an option (`Limits`): estimates are F · τ of a job alone on the fewest servers that
-hold it, T, where the search over θ ends, is twice first fit's makespan, and the bound u that the report divides estimates by
-is 1. As u is one number for all jobs it only stretches θ: here θ stands for u θ, and ends at u T.
+The report leaves three values open, which are options here (`Limits`). Estimates are F · τ of an isolated job on the
+fewest servers that hold it. T, the end of the search over θ, is twice first fit's makespan. The bound u, by which the
+report divides estimates, is 1. Since u is one number for all jobs, it only stretches θ: here θ stands for u θ, and ends
+at u T.
 
-A search has the complete list of jobs (`testbed.schedulers.online` gives it only those that have arrived); the actions of each trial
-at an instant depends on those that have arrived. Jobs that run already (`Cluster.held`) stay where they are, and what GPUs did
-before (`Cluster.worked_s`) counts where the least busy ones are looked for, not against θ.
+A search has the complete list of jobs (`testbed.schedulers.online` passes only those that have arrived); each trial's
+actions at an instant depend on those that have arrived. Running jobs (`Cluster.held`) keep their GPUs. Earlier work of
+GPUs (`Cluster.worked_s`) counts in the search for the least busy ones, not in the comparison with θ.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class Offer:
     number: int
     request: Request
     state: State
-    load_s: npt.NDArray[np.float64]  # U, by GPU: what it was given so far
+    load_s: npt.NDArray[np.float64]  # U, by GPU: assigned work so far, in seconds
     candidates: Bools  # free, and within θ with this job
     law: Contended
 
@@ -140,7 +141,7 @@ class Instance:
         return [given, *(draw.sample(given, len(given)) for _ in range(count - 1))]
 
     def smallest_first(self) -> list[int]:
-        """By GPUs, not by duration."""
+        """Return the jobs ordered by GPUs, not by duration."""
         return sorted(range(len(self.requests)), key=lambda number: self.requests[number].gpus)
 
     def horizon_s(self, limits: Limits) -> float:
@@ -159,7 +160,7 @@ class Instance:
         return np.array([estimate_s(request, self.servers, self.model, rho) for request in self.requests])
 
     def lowest_s(self) -> float:
-        """No θ below this lets every job in: the longest job, and all work spread evenly."""
+        """Return a lower bound of feasible θ, in seconds: the longest job, and all work spread evenly."""
         if not len(self.requests):
             return 0.0
         work = sum(request.gpus * took for request, took in zip(self.requests, self.estimates_s, strict=True))
@@ -209,7 +210,7 @@ class Trial:
             yield number, gpus
 
     def _all(self, state: State) -> Iterator[Start]:
-        """Every job that has room, in the order."""
+        """Yield every job that fits, in the order of ranks."""
         rank = -1
         while ranks := [group.following(rank) for _, group in self._line.fitting(state.room)]:
             if not (ahead := [one for one in ranks if one is not None]):
@@ -247,7 +248,8 @@ def least_loaded(offer: Offer) -> Numbers | None:
 
 
 def tightest_fit(offer: Offer) -> Numbers | None:
-    """The server with the fewest candidates that hold the whole job; where none does, the fewest servers."""
+    """Return candidates on the server with the fewest that hold the complete job; otherwise on the fewest servers;
+    None: too few."""
     servers, wanted, candidates = offer.state.servers, offer.request.gpus, offer.candidates
     counts = offer.state.idle
     if candidates is not offer.state.free:
@@ -281,9 +283,9 @@ def search(
     backfill: bool = False,
     before: int = 0,
 ) -> Assignments:
-    """The complete schedule with the least makespan, over every order, rule and θ; the first among equals.
+    """Return the complete schedule with the smallest makespan, over every order, rule and θ; the first among equals.
 
-    A θ that has kept nothing from anybody makes larger ones superfluous. ``before``: schedules evaluated already.
+    A θ that never rejected a GPU makes larger ones superfluous. ``before``: number of schedules evaluated already.
     """
     best = Best(instance, before)
     for order in orders:
@@ -312,11 +314,12 @@ def best_within_limits(
 def as_they_arrive(
     pick: Pick, requests: Sequence[Request], cluster: Cluster, model: Model, options: LimitsAndOrders
 ) -> Assignments | None:
-    """One pass without θ over jobs that arrive, as `testbed.schedulers.online` has it with θ for a single rule and order.
+    """Schedule arriving jobs in one pass without θ, with the result of `testbed.schedulers.online` for a single rule
+    and order.
 
-    None for several orders, which have to be compared. Whenever jobs are planned anew, free GPUs have no work yet and θ is no less
-    than any job's estimate. So θ keeps no free GPU from a job that starts at that moment, and every θ starts the same jobs on the
-    same GPUs.
+    None for several orders, which must be compared. Whenever jobs are planned again, free GPUs have no work yet and θ
+    is at least any job's estimate. So θ withholds no free GPU from a job that starts at that moment, and every θ starts
+    the same jobs on the same GPUs.
     """
     if options.orders > 1:
         return None

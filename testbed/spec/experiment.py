@@ -1,6 +1,7 @@
 """An experiment as data: `Spec`, settings of single links (`LinkSpec`), and changes of links over time (`Event`).
 
-Every field of `Spec` is a flag (``--rate``) and a key of the file (``rate = "500mbit"``), declared only here (`testbed.spec.fields`).
+Every field of `Spec` is a flag (``--rate``) and a key of the file (``rate = "500mbit"``), declared only here
+(`testbed.spec.fields`).
 """
 
 from __future__ import annotations

@@ -198,8 +198,8 @@ _MARKS = "Give `on`, `off`, one threshold (65kB, 200us, 40p), or MIN,MAX,PROBABI
 class PriorityQueues(Written):
     """Priority queues of a bottleneck: ``N`` data queues, and above them one for control.
 
-    ``N,drop-non-ect``: they drop packets that cannot be marked. ``N,mlt-thresholds``: thresholds of `testbed.models.thresholds`.
-    ``1,separate-control``: one data queue below the control queue.
+    ``N,drop-non-ect``: they drop packets that cannot be marked. ``N,mlt-thresholds``: thresholds of
+    `testbed.models.thresholds`. ``1,separate-control``: one data queue below the control queue.
     """
 
     SUFFIXES: ClassVar = {

@@ -21,8 +21,9 @@ def longest_mean_s(count: int, edges: Sequence[Edge]) -> float:
     """Return the largest mean of a cycle, in seconds per iteration, among nodes 0 … ``count`` - 1; 0 if there is no
     cycle.
 
-    Edges within an iteration lead to higher nodes. Between two edges to the next iteration, only the longest path counts. This leaves
-    a small graph, to which Karp's algorithm applies (A characterization of the minimum cycle mean in a digraph, 1978).
+    Edges within an iteration lead to higher nodes. Between two edges to the next iteration, only the longest path
+    counts. This leaves a small graph, to which Karp's algorithm applies (A characterization of the minimum cycle mean
+    in a digraph, 1978).
     """
     laters = [edge for edge in edges if edge.later]
     within: dict[int, list[Edge]] = {}

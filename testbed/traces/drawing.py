@@ -1,7 +1,7 @@
 """Draw a trace: timeline, demand over the iteration, and CASSINI's circle.
 
-The perimeter of the circle (Rajasekaran et al., NSDI 2024) is one iteration. Jobs are compatible if their circles can be rotated so
-that their demands do not overlap.
+The perimeter of the circle (Rajasekaran et al., NSDI 2024) is one iteration. Jobs are compatible if their circles can
+be rotated so that their demands do not overlap.
 """
 
 from __future__ import annotations

@@ -9,9 +9,10 @@ A format is a module with
 ``read(text, path, omitted) -> list[Logged] | list[Request | Replayed]``
     raises `RequestError` for a text that is no such list. A log's invalid row goes to ``omitted`` with its reason; other rows are kept.
 
-A `Logged` job has an arrival time, a number of GPUs, and a duration; logs lack computing times and messages. Iterations and gradient
-are then sampled from the library of traces by the seed (`filled`), and the output reports it. Bytes are those of the traces at any
-rate, unless ``--keep-duty`` scales them. Each format names its time zone, so a log's times do not depend on that of this machine.
+A `Logged` job has an arrival time, a number of GPUs, and a duration; logs lack computing times and messages. Iterations
+and gradient are then sampled from the library of traces by the seed (`filled`), and the output reports it. Bytes are
+those of the traces at any rate, unless ``--keep-duty`` scales them. Each format names its time zone, so a log's times
+do not depend on that of this machine.
 """
 
 from __future__ import annotations

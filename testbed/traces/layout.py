@@ -1,6 +1,7 @@
 """How a model is trained: the ranks that it is split over, and its micro-batches.
 
-Ranks are numbered as in Megatron-LM: tensor-parallel ranks are neighbours, then come context-parallel ones, replicas, and pipeline stages.
+Ranks are numbered as in Megatron-LM: tensor-parallel ranks are neighbours, then come context-parallel ones, replicas,
+and pipeline stages.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Iterations of one worker with concurrent exchanges, or with a next iteration that begins before the last has ended.
 
-``after: ["pull3@-1"]`` waits for an operation of the previous iteration: layer 3 of the next forward pass waits only for its own
-parameters. Computes run one after the other, across iterations too. With credit, every exchange begins as soon as possible, and its
-messages go by iteration, then layer. Without credit, exchanges follow each other in order. An iteration lasts from the start of its
-first compute to that of the next iteration. Its row is reported once its exchanges have ended, too.
+``after: ["pull3@-1"]`` waits for an operation of the previous iteration: layer 3 of the next forward pass waits only
+for its own parameters. Computes run one after the other, across iterations too. With credit, every exchange begins as
+soon as possible, and its messages go by iteration, then layer. Without credit, exchanges follow each other in order. An
+iteration lasts from the start of its first compute to that of the next iteration. Its row is reported once its
+exchanges have ended, too.
 """
 
 from __future__ import annotations
@@ -85,8 +86,8 @@ class Overlapping:
     ) -> None:  # fmt: skip
         """Prepare iterations of ``computes`` and ``exchanges``.
 
-        ``carry_out``: executes an exchange of an iteration, blocking. ``at_once``: exchanges begin as soon as possible, not in order.
-        ``streams``: sequences of exchanges that follow each other; None: one sequence of all.
+        ``carry_out``: executes an exchange of an iteration, blocking. ``at_once``: exchanges begin as soon as possible,
+        not in order. ``streams``: sequences of exchanges that follow each other; None: one sequence of all.
         """
         self.computes, self.exchanges, self.carry_out, self.tell, self.factor = (
             computes, exchanges, carry_out, tell, factor,

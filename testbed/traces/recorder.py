@@ -1,19 +1,19 @@
 """Measure the steps of a real PyTorch training loop: when gradients are ready, and when they are averaged.
 
-Two lines in a script, ``from testbed.traces.recorder import Recorder`` and ``Recorder(model, "mine.json")``, record a trace;
-``mltcp record`` does it without a change of the script. Any optimizer step that follows a backward pass ends an iteration, so work in
-between (such as loading data) belongs to the next one.
+Two lines in a script, ``from testbed.traces.recorder import Recorder`` and ``Recorder(model, "mine.json")``, record a
+trace; ``mltcp record`` does it without a change of the script. Any optimizer step that follows a backward pass ends an
+iteration, so work in between (such as loading data) belongs to the next one.
 
 * `DistributedDataParallel`: a communication hook does the averaging all-reduce that DDP otherwise does itself, and records when each
   bucket is handed over and when its future completes.
 * any other model of one process: the gradients are put into the buckets that DDP would use (`buckets_of`), each ready with its last
   gradient; nothing is exchanged.
 
-Other exchanges are not supported: `obstacle` names them before the first step is recorded. An exception in the recorder stops the
-recording; the training continues (`testbed.traces.recording.Guard`).
+Other exchanges are not supported: `obstacle` names them before the first step is recorded. An exception in the recorder
+stops the recording; the training continues (`testbed.traces.recording.Guard`).
 
-On a GPU the hooks only enqueue work, so CUDA events are recorded in its streams and read after the step, which must wait for the GPU once
-per step. That path follows the documented stream semantics of DDP's futures.
+On a GPU the hooks only enqueue work, so CUDA events are recorded in its streams and read after the step, which must
+wait for the GPU once per step. That path follows the documented stream semantics of DDP's futures.
 """
 
 from __future__ import annotations

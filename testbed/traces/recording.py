@@ -149,10 +149,10 @@ class FileSink:
 class ReportSink:
     """The line-of-JSON protocol of a replaying worker (`testbed.replay.worker`), with absolute times.
 
-    ``{"ready": true}`` once connected, then per iteration ``[iteration, start, comm_start, end, bytes, late]``. ``bytes`` is the data that a
-    ring all-reduce makes this rank send, 2(n−1)/n of its gradients. With a server (``served``), every other rank sends its gradients once,
-    and the first one sends their mean to all. ``late`` is 0, because nothing is replayed. `say_beside` precedes the iteration that it
-    describes.
+    ``{"ready": true}`` once connected, then per iteration ``[iteration, start, comm_start, end, bytes, late]``.
+    ``bytes`` is the data that a ring all-reduce makes this rank send, 2(n−1)/n of its gradients. With a server
+    (``served``), every other rank sends its gradients once, and the first one sends their mean to all. ``late`` is 0,
+    because nothing is replayed. `say_beside` precedes the iteration that it describes.
     """
 
     def __init__(self, report: int, start: int | None, *, served: bool = False) -> None:

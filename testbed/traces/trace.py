@@ -10,9 +10,10 @@ JSON with an integer ``version``. In version 1 all ranks do the same, in one gro
        {"id": "backward1", "kind": "compute", "duration": "107ms"},
        {"id": "bucket1", "kind": "all_reduce", "bytes": "8.2MB", "after": ["backward1"]}]}
 
-Computes run one after the other, and so do collectives; the two kinds run in parallel. An operation also waits for those named in
-``after``; ``"bucket1@-1"`` is that of the previous iteration. `native_rate` is the link rate at which the times were recorded.
-`Trace.scaled` keeps times and multiplies bytes by (rate / native rate), so that a job's duty cycle stays constant.
+Computes run one after the other, and so do collectives; the two kinds run in parallel. An operation also waits for
+those named in ``after``; ``"bucket1@-1"`` is that of the previous iteration. `native_rate` is the link rate at which
+the times were recorded. `Trace.scaled` keeps times and multiplies bytes by (rate / native rate), so that a job's duty
+cycle stays constant.
 
 Version 2 has process groups, roles of ranks, messages between ranks, uneven collectives and computes by work
 (`testbed.traces.operations`). Collectives of different groups run in parallel (`testbed.traces.matching`).
@@ -247,8 +248,9 @@ def _scaled(op: Operation, factor: float) -> Operation:
 def synthetic(compute: Duration, size: Size, kind: Kind = "send_recv", buckets: int = 1) -> Trace:
     """Return a trace in which every rank computes, then exchanges a tensor of ``size`` bytes by a collective of ``kind``.
 
-    ``send_recv``: only rank 0 computes, and sends one way; a one-byte answer ends the iteration. ``buckets``: the number of equal parts of
-    the tensor, each exchanged once its part of the backward pass has been computed, as DDP does.
+    ``send_recv``: only rank 0 computes, and sends one way; a one-byte answer ends the iteration. ``buckets``: the
+    number of equal parts of the tensor, each exchanged once its part of the backward pass has been computed, as DDP
+    does.
     """
     if kind != "send_recv" or buckets > 1:
         return Trace(
@@ -541,8 +543,9 @@ def _have_in_common(some: tuple[int, ...] | None, others: tuple[int, ...] | None
 def critical_path_s(trace: Trace, exchange_s: Callable[[Operation], float], *, at_once: bool = False) -> float:
     """Return the isolated iteration time in seconds; if iterations overlap, the shortest time between their starts.
 
-    That is the longest mean of a cycle of operations that wait for each other. The link is one of them, since all data crosses it.
-    Collectives that run ``at_once`` do not wait for each other. ``exchange_s``: duration of a collective in seconds.
+    That is the longest mean of a cycle of operations that wait for each other. The link is one of them, since all data
+    crosses it. Collectives that run ``at_once`` do not wait for each other. ``exchange_s``: duration of a collective in
+    seconds.
     """
     if trace.overlaps:
         return _cycle_s(trace, exchange_s, at_once=at_once)

@@ -1,7 +1,7 @@
 """Kinds of background traffic and their options: ``poisson:load=0.3,sizes=websearch``.
 
-Every kind has ``sources`` and ``targets``: host names, separated by ``+``. By default, every host on the left of the first bottleneck
-sends to every host on its right.
+Every kind has ``sources`` and ``targets``: host names, separated by ``+``. By default, every host on the left of the
+first bottleneck sends to every host on its right.
 """
 
 from __future__ import annotations

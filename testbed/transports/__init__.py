@@ -1,7 +1,8 @@
 """Transports, one file each: how the bytes of a collective get from one worker to another.
 
-A transport runs inside a host, with only the standard library and the C core (`testbed.transports.datagram.native`, by ctypes). It is one
-file that satisfies `Module`; its options satisfy `TransportOptions`. examples/transport_deadline.py is the shortest one.
+A transport runs inside a host, with only the standard library and the C core (`testbed.transports.datagram.native`, by
+ctypes). It is one file that satisfies `Module`; its options satisfy `TransportOptions`. examples/transport_deadline.py
+is the shortest one.
 """
 
 from __future__ import annotations
@@ -81,8 +82,8 @@ class Close:
     """When a receiver stops receiving: at ``tolerance`` missing, after LT at ``fraction`` received, at the deadline in
     any case.
 
-    ``lt_s`` and ``deadline_s`` are seconds after the clock's start, which is the first packet; None: the transport determines them.
-    With a ``fraction`` of 1 only the complete message is enough, after any time.
+    ``lt_s`` and ``deadline_s`` are seconds after the clock's start, which is the first packet; None: the transport
+    determines them. With a ``fraction`` of 1 only the complete message is enough, after any time.
     """
 
     tolerance: float | Phase = 0.0

@@ -1,7 +1,7 @@
 """DLCP (2020), the predecessor of MLT: like MLT, but with a rate control by ECN marks and less tolerance for parameters.
 
-Sources: DLCP's abstract, and two readers' summaries of the full text: DCTCP-like AIMD, and a lower bound for pulled values, because they
-are aggregates. That bound is unknown; the default is a tenth.
+Sources: DLCP's abstract, and two readers' summaries of the full text: DCTCP-like AIMD, and a lower bound for pulled
+values, because they are aggregates. That bound is unknown; the default is a tenth.
 """
 
 from __future__ import annotations

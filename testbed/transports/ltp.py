@@ -1,7 +1,8 @@
 """LTP, the loss-tolerant transmission protocol for parameter-server training (Chen et al., IWQoS 2023), over UDP.
 
-Gradients may have missing ranges, because their receiver stops receiving early (`Close`); all other messages are complete.
-docs/reference/transports.md labels what the paper's abstract publishes, and what others recall of it. Every recalled number is an option.
+Gradients may have missing ranges, because their receiver stops receiving early (`Close`); all other messages are
+complete. docs/reference/transports.md labels what the paper's abstract publishes, and what others recall of it. Every
+recalled number is an option.
 """
 
 from __future__ import annotations
@@ -128,11 +129,11 @@ def tagger(m: Message) -> Tagger:
 class Threshold:
     """LT of one message of a worker, adapted every epoch, in ns.
 
-    LT is the shortest time in which the message was complete in the previous epoch, since its first packet (or, if ``shared``, the round's).
-    The deadline is ``after_ns`` after the same time on the round's clock.
+    LT is the shortest time in which the message was complete in the previous epoch, since its first packet (or, if
+    ``shared``, the round's). The deadline is ``after_ns`` after the same time on the round's clock.
 
-    As recalled, LT could only fall, and after a permanent slowdown of the network it would end every round early. Here it rises by half after
-    an epoch without a complete message.
+    As recalled, LT could only fall, and after a permanent slowdown of the network it would end every round early. Here
+    it rises by half after an epoch without a complete message.
     """
 
     whole = False

@@ -1,10 +1,11 @@
 """MLT, a domain-specific transport for training (Wang et al., NSDI 2024), over UDP: bounded loss, packet importance,
 packet spraying.
 
-A receiver accepts a message once at most a fraction p of it is missing, and sends STOP. Until then the sender repeats all missing data, after
-it has sent everything once. The content of a packet decides its treatment: its layer selects the priority queue of a switch, and its
-importance decides whether a filling switch may drop it (`tags`). Packets are sprayed over all paths, because their order has no effect.
-docs/reference/transports.md lists what is published, what is contradictory there, and what the testbed adds.
+A receiver accepts a message once at most a fraction p of it is missing, and sends STOP. Until then the sender repeats
+all missing data, after it has sent everything once. The content of a packet decides its treatment: its layer selects
+the priority queue of a switch, and its importance decides whether a filling switch may drop it (`tags`). Packets are
+sprayed over all paths, because their order has no effect. docs/reference/transports.md lists what is published, what is
+contradictory there, and what the testbed adds.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """OptiReduce's Unreliable Bounded Transport (Warraich et al., NSDI 2025), over UDP: a stage ends in time, with or without all data.
 
-Sources: the abstract, the authors' pages, and a third party's summary of the full text. docs/reference/transports.md labels each point.
-The time limit of a stage is measured: the first ``rounds`` arrive completely, and the ``percentile`` of their times (t_B) bounds every
-later one. Mostly a stage ends sooner: once the fraction ``tail`` has arrived, it ends after the average time of a message (t_C) and
-``wait`` times that, from its first packet.
+Sources: the abstract, the authors' pages, and a third party's summary of the full text. docs/reference/transports.md
+labels each point. The time limit of a stage is measured: the first ``rounds`` arrive completely, and the ``percentile``
+of their times (t_B) bounds every later one. Mostly a stage ends sooner: once the fraction ``tail`` has arrived, it ends
+after the average time of a message (t_C) and ``wait`` times that, from its first packet.
 
-Simplifications: ``tail`` replaces UBT's mark on a message's last packets (here the last one is sent first, with the first). t_B is
-separate for each message, and measured over this transport itself, not over TCP. Lost data is sent again while the stage lasts, after a
-round trip without an acknowledgement, while UBT sends once. The collective fixes the incast (`transpose`: 1). If most of a message is
-missing, t_B becomes longer; no update is skipped, and no training is halted. The rate control is TIMELY's, as in
-`testbed.transports.mlt`.
+Simplifications: ``tail`` replaces UBT's mark on a message's last packets (here the last one is sent first, with the
+first). t_B is separate for each message, and measured over this transport itself, not over TCP. Lost data is sent again
+while the stage lasts, after a round trip without an acknowledgement, while UBT sends once. The collective fixes the
+incast (`transpose`: 1). If most of a message is missing, t_B becomes longer; no update is skipped, and no training is
+halted. The rate control is TIMELY's, as in `testbed.transports.mlt`.
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ def close(options: Options, stage: Stage) -> Close:
 class Bounds:
     """t_B and t_C of one message of a worker, adapted every round, in ns.
 
-    t_B counts from the first packet of the stage, from any sender, and t_C from the message's own. After a message of which most is missing,
-    t_B doubles. After a complete one, it halves, but never below the measured value: otherwise, after a permanent slowdown of the network,
-    too little would be delivered for ever.
+    t_B counts from the first packet of the stage, from any sender, and t_C from the message's own. After a message of
+    which most is missing, t_B doubles. After a complete one, it halves, but never below the measured value: otherwise,
+    after a permanent slowdown of the network, too little would be delivered for ever.
     """
 
     def __init__(self, rounds: int, percentile: float, wait: float) -> None:

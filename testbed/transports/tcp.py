@@ -1,7 +1,7 @@
 """TCP with the job's congestion control: a connection for each flow and channel; all data arrives, in order.
 
-Two options imitate lossy transports on top of TCP: an application that considers a gradient complete early (``early_close``), and one
-that sends only a fraction of it (``send_fraction``).
+Two options imitate lossy transports on top of TCP: an application that considers a gradient complete early
+(``early_close``), and one that sends only a fraction of it (``send_fraction``).
 """
 
 from __future__ import annotations
@@ -438,8 +438,8 @@ def _sink() -> mmap.mmap:
 def _send(link: socket.socket, size: int, *, copying: bool, bands: Bands | None) -> None:
     """Send ``size`` bytes without content; ``link`` blocks.
 
-    Under virtual time, data is not copied. On a real clock, copying keeps a sender from filling its buffer in one burst, which would cost
-    timeouts.
+    Under virtual time, data is not copied. On a real clock, copying keeps a sender from filling its buffer in one
+    burst, which would cost timeouts.
     """
     while size > 0:
         piece = min(size, COPIED if copying else PIECE)
@@ -454,11 +454,12 @@ def _send(link: socket.socket, size: int, *, copying: bool, bands: Bands | None)
 def _receive(link: socket.socket, size: int) -> None:
     """Receive exactly ``size`` bytes and discard them.
 
-    ``SO_RCVLOWAT`` makes the kernel wake the thread once that many bytes are available, instead of at every packet; ``MSG_TRUNC`` discards the
-    bytes without a copy (tcp(7)). A call that waits for all its bytes (``MSG_WAITALL``) does not count the bytes that it has taken already
-    towards the mark. So it requests only bytes that are certain to be followed by as many as the mark, and `poll` waits for the rest.
-    `poll` also ends before the mark if a window has closed: the available bytes are taken, and the mark is set again. Waiting for the rest
-    in the kernel would never end.
+    ``SO_RCVLOWAT`` makes the kernel wake the thread once that many bytes are available, instead of at every packet;
+    ``MSG_TRUNC`` discards the bytes without a copy (tcp(7)). A call that waits for all its bytes (``MSG_WAITALL``) does
+    not count the bytes that it has taken already towards the mark. So it requests only bytes that are certain to be
+    followed by as many as the mark, and `poll` waits for the rest. `poll` also ends before the mark if a window has
+    closed: the available bytes are taken, and the mark is set again. Waiting for the rest in the kernel would never
+    end.
     """
     link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, min(size, WAKE))
     while size > WAKE:

@@ -1,7 +1,8 @@
 """``--on flow``: compute a plan without a kernel; its jobs are flows that share links by weights
 (`testbed.models.flow_simulator`).
 
-The output has the files of a run. The simulator has no windows, losses, or round trips, and refuses plans that depend on them.
+The output has the files of a run. The simulator has no windows, losses, or round trips, and refuses plans that depend
+on them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Slurm, by submitit: each run under virtual time is a job with one core (``--executor slurm``, ``slurm:PARTITION``).
 
-``slurm:local`` starts the same jobs as processes of this machine, without Slurm. The folder ``.slurm`` below the results, which
-all nodes must reach, holds tasks and their outcomes during the campaign. They are pickled Python objects, whose loading executes
-code, so the folder must belong to this user only.
+``slurm:local`` starts the same jobs as processes of this machine, without Slurm. The folder ``.slurm`` below the
+results, which all nodes must reach, holds tasks and their outcomes during the campaign. They are pickled Python
+objects, whose loading executes code, so the folder must belong to this user only.
 """
 
 from __future__ import annotations

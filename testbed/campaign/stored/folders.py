@@ -1,10 +1,11 @@
 """Experiment folders and their stored runs: results are replaced only on request.
 
-`testbed.planning.names` names the folder: by the file or ``--name``, else by the fields; with the backend if ``--on`` overrides
-the default one. If a folder of that name holds another experiment, the fields that differ extend the name. Seeds are not
-part of an experiment: runs of new seeds are added.
+`testbed.planning.names` names the folder: by the file or ``--name``, else by the fields; with the backend if ``--on``
+overrides the default one. If a folder of that name holds another experiment, the fields that differ extend the name.
+Seeds are not part of an experiment: runs of new seeds are added.
 
-A run is kept if it has the same plan, files, program, and kernel. Otherwise nothing is run without ``--again`` or ``--renew``.
+A run is kept if it has the same plan, files, program, and kernel. Otherwise nothing is run without ``--again`` or
+``--renew``.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ def named(
 ) -> list[Planned]:
     """Return experiments with the names of their folders below ``out``, which are locked.
 
-    ``elsewhere``: ``--on`` names another backend than the default one. A default name, and one made from ``file``, then includes the
-    backend. A name chosen by the user includes it only if another experiment holds that folder. ``tell`` is called for names in use.
-    Raises `InUseError`.
+    ``elsewhere``: ``--on`` names another backend than the default one. A default name, and one made from ``file``, then
+    includes the backend. A name chosen by the user includes it only if another experiment holds that folder. ``tell``
+    is called for names in use. Raises `InUseError`.
     """
     is_files = file is not None and not files.is_named(Path(file))
     found, taken = [], list[str]()

@@ -76,8 +76,8 @@ def one_busy_queue(case: Case) -> Unjudged | None:
 def _why_queues_go(case: Case) -> str:
     """Return why a sampled queue may be empty before the next sample; an empty string if it cannot.
 
-    Full-duplex rings pause by themselves. After a random loss, or if the window must also fill a long path, the queue is empty for a
-    while. Some congestion controls keep it short intentionally.
+    Full-duplex rings pause by themselves. After a random loss, or if the window must also fill a long path, the queue
+    is empty for a while. Some congestion controls keep it short intentionally.
     """
     plan = case.plan
     if plan.sample_ns > FINE_NS:
@@ -272,8 +272,8 @@ def base_rtt(case: Case) -> float:
     """I8: difference between the idle and the expected round trip ÷ the round trip under load; the larger of before
     and after.
 
-    Without emulated delay, the expected round trip is the serialisation of two small frames. The machine always adds a few tens of
-    microseconds. They are compared with the RTT that TCP sees: the expected one plus a full buffer.
+    Without emulated delay, the expected round trip is the serialisation of two small frames. The machine always adds a
+    few tens of microseconds. They are compared with the RTT that TCP sees: the expected one plus a full buffer.
     """
     expected = case.plan.base_rtt_s
     loaded = expected + max(link.buffer_bytes * 8 / link.rate_bps for link in case.plan.bottlenecks.values())

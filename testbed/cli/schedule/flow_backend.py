@@ -113,8 +113,8 @@ def carry_out(
 def _alone(flowed: cluster_flow_simulator.Flowed, model: Model) -> IterationTime:
     """Return the isolated iteration time by number of servers, in seconds.
 
-    On the servers that a job got, the simulator gives the time. Otherwise it follows from equation 8 of SJF-BCO without C and ξ2,
-    which flows do not have.
+    On the servers that a job got, the simulator gives the time. Otherwise it follows from equation 8 of SJF-BCO without
+    C and ξ2, which flows do not have.
     """
     came, plain = {job.request.job: job for job in flowed.jobs}, Model(model.rate_bps, model.intra_bps)
 

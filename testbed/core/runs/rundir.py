@@ -67,8 +67,8 @@ def unpack(archive: bytes) -> dict[str, bytes]:
 def store(files: Mapping[str, bytes], destination: Path, out: Path | None = None) -> None:
     """Put a run directory with ``files`` at ``destination``, below ``out`` (default: its parent folder).
 
-    An older run there is replaced completely, or kept completely if this fails. Raises `RequestError` if a path component between
-    ``out`` and ``destination`` is a symbolic link.
+    An older run there is replaced completely, or kept completely if this fails. Raises `RequestError` if a path
+    component between ``out`` and ``destination`` is a symbolic link.
     """
     try:
         with folders.opened(destination.parent, out or destination.parent) as above, _partial(above) as (name, fd):

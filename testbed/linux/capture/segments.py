@@ -18,8 +18,8 @@ def split(packet: Packet, snaplen: int) -> Iterator[Packet]:
     """Yield the segments of ``packet``, an IPv4 packet of TCP or UDP, at most ``snaplen`` bytes each; itself if
     unsegmented.
 
-    They contain the captured part of their payload, which is often only in the first one. Checksums of TCP and UDP are not computed
-    again.
+    They contain the captured part of their payload, which is often only in the first one. Checksums of TCP and UDP are
+    not computed again.
     """
     if not packet.segment_bytes:
         yield packet

@@ -1,7 +1,8 @@
 """Sample queues and flows in one process: ``python -m testbed.linux.sampling.sampler``.
 
-Every interval it queries each bottleneck's qdisc (rtnetlink) and each flow's socket (sock_diag, by its addresses), because a dump
-would walk the machine's complete socket table. It writes ``links.csv``, ``flows.csv`` and, if NICs have a rate, ``nics.csv``.
+Every interval it queries each bottleneck's qdisc (rtnetlink) and each flow's socket (sock_diag, by its addresses),
+because a dump would walk the machine's complete socket table. It writes ``links.csv``, ``flows.csv`` and, if NICs have
+a rate, ``nics.csv``.
 
 It is configured by one line of JSON on stdin (`Config`). On end of file there it stops, and prints its cost as one line
 of JSON.

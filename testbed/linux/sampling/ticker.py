@@ -83,8 +83,8 @@ def waited_ns(schedstat: str) -> int:
 def cause(late_ns: int, waited_ns: int, before: Jiffies, now: Jiffies) -> Kind:
     """Return the likely cause of a late ticker, from kernel accounting in steps of 10 ms.
 
-    If the ticker was woken in time and had to wait, something else used its core. If not, the core did not run at all, or not even
-    its timer.
+    If the ticker was woken in time and had to wait, something else used its core. If not, the core did not run at all,
+    or not even its timer.
     """
     if waited_ns < late_ns / 2:
         return STOLEN if now.stolen > before.stolen else UNKNOWN

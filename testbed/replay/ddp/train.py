@@ -1,9 +1,10 @@
 """``python -m testbed.replay.ddp.train MODEL``: one rank of real data-parallel training over Gloo.
 
-Synthetic images, one thread, fixed seed. Rank and address of its peers come from PyTorch's environment variables: ``RANK``,
-``WORLD_SIZE``, ``MASTER_ADDR``, ``MASTER_PORT`` and ``GLOO_SOCKET_IFNAME``; without them it trains without peers. With
-``MLTCP_TRANSPORT``, gradients use that transport (`testbed.transports.torch`). With ``MLTCP_REPORT_FD``, it reports its iterations
-(`testbed.traces.recording`) and the outcome of their messages. The training loop measures nothing.
+Synthetic images, one thread, fixed seed. Rank and address of its peers come from PyTorch's environment variables:
+``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR``, ``MASTER_PORT`` and ``GLOO_SOCKET_IFNAME``; without them it trains without
+peers. With ``MLTCP_TRANSPORT``, gradients use that transport (`testbed.transports.torch`). With ``MLTCP_REPORT_FD``, it
+reports its iterations (`testbed.traces.recording`) and the outcome of their messages. The training loop measures
+nothing.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Small trained models: the cost of missing ranges in gradients, and jobs whose messages hold real numbers (``--train cnn``).
 
-Data-parallel training by a parameter server: every worker's gradient, a flat vector of float32, is one message. The server fills
-missing ranges, computes the mean, makes a step of stochastic gradient descent with momentum, and returns its parameters.
-`parameter_server_training` does so inside a run. `testbed.models.learning` computes the effect of given missing ranges. Replicas in
-a ring: `ring_training`, and `testbed.models.ring`.
+Data-parallel training by a parameter server: every worker's gradient, a flat vector of float32, is one message. The
+server fills missing ranges, computes the mean, makes a step of stochastic gradient descent with momentum, and returns
+its parameters. `parameter_server_training` does so inside a run. `testbed.models.learning` computes the effect of given
+missing ranges. Replicas in a ring: `ring_training`, and `testbed.models.ring`.
 
 A model is a file in `models`, with
 

@@ -1,8 +1,9 @@
 """Training by a parameter server inside a run: the content of its messages, and the use of what arrives.
 
-Rank 0 is the server. Every other rank computes the gradient of its own examples, sends it, and continues with the parameters that
-return. Missing values stay unchanged (`transports.Close`), so replicas may diverge, as with MLT. The choice of examples and the
-first parameters depend only on the run's seed, the rank, and the round: compared systems train on the same data.
+Rank 0 is the server. Every other rank computes the gradient of its own examples, sends it, and continues with the
+parameters that return. Missing values stay unchanged (`transports.Close`), so replicas may diverge, as with MLT. The
+choice of examples and the first parameters depend only on the run's seed, the rank, and the round: compared systems
+train on the same data.
 """
 
 from __future__ import annotations

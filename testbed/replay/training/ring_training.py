@@ -1,15 +1,15 @@
 """Training by replicas in a ring: the content of their messages, and the use of what arrives.
 
-Every rank computes the gradient of its own examples. In the first half of the ring (reduce-scatter), parts are summed from rank to
-rank. A part lost on a hop is lost for all ranks before it. In the second half (all-gather), the sums go round. A rank that misses
-a sum makes no step there, nor do the ranks after it, so replicas diverge, as with MLT. Once in ``sync_every`` rounds, which the
-transport delivers completely, the second half has parameters instead, each part from the rank with its sum. All ranks then
-continue with equal parameters. The next round sends the momentum in the same way. Neither needs more bytes, because their parts are
-as long as those of gradients, and without loss neither changes anything. Hadamard-transformed gradients stay transformed all the
-way round, and only sums are sent.
+Every rank computes the gradient of its own examples. In the first half of the ring (reduce-scatter), parts are summed
+from rank to rank. A part lost on a hop is lost for all ranks before it. In the second half (all-gather), the sums go
+round. A rank that misses a sum makes no step there, nor do the ranks after it, so replicas diverge, as with MLT. Once
+in ``sync_every`` rounds, which the transport delivers completely, the second half has parameters instead, each part
+from the rank with its sum. All ranks then continue with equal parameters. The next round sends the momentum in the same
+way. Neither needs more bytes, because their parts are as long as those of gradients, and without loss neither changes
+anything. Hadamard-transformed gradients stay transformed all the way round, and only sums are sent.
 
-A rank cannot compute the divergence of replicas without the others. Each writes its parameters into shared memory, and the last
-rank of a round compares them.
+A rank cannot compute the divergence of replicas without the others. Each writes its parameters into shared memory, and
+the last rank of a round compares them.
 """
 
 from __future__ import annotations

@@ -63,9 +63,9 @@ class Index(msgspec.Struct, frozen=True):
 
 
 def experiments(given: Sequence[Path]) -> dict[str, Path]:
-    """The experiment folders in results folders, or themselves named, by what the page calls them.
+    """Return the experiment folders named, or in named results folders, by their names on the page.
 
-    An experiment that several results folders have is called by its results folder, too.
+    An experiment in several results folders has the name of its results folder, too.
     """
     folders_found = list[tuple[str, Path]]()
     for one in given:

@@ -1,8 +1,9 @@
 """A run as columns of numbers over equal bins of time, for the explorer's page.
 
-A bin is one sample interval long, or several where a run has more samples than the page has room for. Of sampled values
-(windows, F, queues) a column holds the mean of each bin, and two more the lowest and the highest, so that peaks stay; of
-counters (bytes, drops, marks) it holds what came in the bin. Values have four digits of the largest in the column.
+A bin is one sample interval long, or several if a run has more samples than fit into the page. Of sampled values
+(windows, F, queues), a column holds the mean of each bin, and two more the minimum and the maximum, so that peaks stay.
+Of counters (bytes, drops, marks), it holds the increase in the bin. Values have four digits of the largest in the
+column.
 """
 
 from __future__ import annotations
@@ -68,13 +69,13 @@ class Link(msgspec.Struct, frozen=True):
 
 
 class Series(msgspec.Struct, frozen=True):
-    """All that the page shows of a run."""
+    """The data of a run on the page."""
 
     bin_s: float
     bins: int
     jobs: list[Job]
     links: list[Link]
-    left_out: str  # in words; empty: nothing
+    left_out: str  # omitted data, in words; empty: none
 
 
 def series(run: Run, most_bins: int) -> Series:

@@ -1,4 +1,4 @@
-"""Views of any one experiment, one file each: the default set of ``mltcp figures``.
+"""Views of any experiment, one file each: the default set of ``mltcp figures``.
 
 ``draw(experiment, out) -> list[Path]`` writes PNG, PDF and the data as CSV, or nothing for an experiment without such data.
 """
@@ -13,14 +13,14 @@ from testbed.core.runs import rundir
 from testbed.core.runs.load import Experiment
 from testbed.report.views import interleaving, link_shares, per_job, queues, shares, times, windows
 
-_OF_RUNS: dict[str, ModuleType] = {"interleaving": interleaving, "shares": shares}  # drawn at the end of each run
+_OF_RUNS: dict[str, ModuleType] = {"interleaving": interleaving, "shares": shares}  # views that each run draws
 NAMES: dict[str, ModuleType] = {
     **_OF_RUNS, "times": times, "windows": windows, "queues": queues, "link-shares": link_shares, "per-job": per_job,
 }  # fmt: skip
 
 
 def draw(experiment: Experiment, out: Path) -> list[Path]:
-    """Every view that the experiment has data for; the files written to ``out``."""
+    """Draw every view for which the experiment has data; return the files written to ``out``."""
     return [path for view in NAMES.values() for path in view.draw(experiment, out)]
 
 

@@ -28,7 +28,7 @@ COARSE = 0.25  # of the shortest iteration: longer windows blur the shares of jo
 
 
 def draw(experiment: Experiment, out: Path) -> list[Path]:
-    """Write ``interleaving.{png,pdf,csv}`` to ``out``; nothing if there is but one iteration, or no sample."""
+    """Write ``interleaving.{png,pdf,csv}`` to ``out``; nothing with a single iteration, or without samples."""
     if experiment.runs[0].iterations["iteration"].max() == 0 or any(run.flows.empty for run in experiment.runs):
         return []
     runs = [experiment.runs_of(cc)[0] for cc in experiment.systems]
@@ -158,7 +158,7 @@ def _iterations(axis: Any, run: Run, times: pd.DataFrame, top: float, references
     lowest = min([*(seconds for _, seconds in levels), *metrics.pooled(times)])
     highest = max(top, 1.05 * lowest)
     margin = 0.14 * (highest - lowest)
-    near: list[list[tuple[str, float]]] = []  # one label for lines without room for two labels between them
+    near: list[list[tuple[str, float]]] = []  # one label for lines that are too close for two
     for what, seconds in sorted(levels, key=lambda level: level[1]):
         axis.axhline(seconds, color=levels[what, seconds], linewidth=0.8, linestyle="--")
         if near and near[-1][-1][0] == what and seconds - near[-1][-1][1] < margin:

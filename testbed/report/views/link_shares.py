@@ -1,4 +1,4 @@
-"""How jobs share the rate of the busiest bottlenecks over the whole run: a panel for each link, a bar for each system."""
+"""Shares of jobs on the busiest bottlenecks over the complete run: a panel for each link, a bar for each system."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_LINKS = 4  # in the drawing; the CSV has all
 
 
 def draw(experiment: Experiment, out: Path) -> list[Path]:
-    """Write ``link-shares.{png,pdf,csv}`` to ``out``; nothing if it is unknown which flows cross which link."""
+    """Write ``link-shares.{png,pdf,csv}`` to ``out``; nothing if the flows on each link are unknown."""
     if any(bottleneck.crossings(run) is None for run in experiment.runs):
         return []
     table = pd.concat([_shares(run) for run in experiment.runs], ignore_index=True)

@@ -34,7 +34,7 @@ def first_runs(experiment: Experiment) -> list[Run]:
 
 
 def colour(job: int | str) -> str:
-    """Of a job by its number, or of `bottleneck.BACKGROUND`."""
+    """Return the colour of a job by its number, or of `bottleneck.BACKGROUND`."""
     return style.BACKGROUND if job == bottleneck.BACKGROUND else style.JOBS[int(job) % len(style.JOBS)]
 
 
@@ -49,7 +49,7 @@ def heading(system: str) -> str:
 
 
 def job_labels(run: Run) -> dict[str, str]:
-    """By colour what has it: ``job 1``, ``jobs 0, 8``; with their traces if they replay different ones."""
+    """Return a label by colour: ``job 1``, ``jobs 0, 8``; with their traces if these differ."""
     several = len({job.trace for job in run.jobs}) > 1
     found: dict[str, list[str]] = {}
     for job in run.jobs:
@@ -68,12 +68,12 @@ def job_patches(run: Run) -> list[Patch]:
 
 
 def share_patches(run: Run) -> list[Patch]:
-    """`job_patches`, and the colour of background traffic, for what a link carries."""
+    """Return `job_patches`, and the colour of background traffic, for shares of a link."""
     return job_patches(run) + [Patch(color=style.BACKGROUND, label=bottleneck.BACKGROUND)] * bool(run.plan.background)
 
 
 def rest(run: Run) -> str:
-    """What the share of background traffic is, as a sentence; empty: there is none."""
+    """Return a sentence on the part of background traffic; empty without any."""
     return " Background: all other bytes on the link." if run.plan.background else ""
 
 
@@ -128,7 +128,7 @@ def still_wires(run: Run) -> str:
 
 
 def verdicts(runs: Sequence[Run]) -> str:
-    """Once if all have the same, else by system."""
+    """Return the verdict of all runs; by system if they differ."""
     found = {run.system: run.verdict.verdict for run in runs}
     if len(set(found.values())) == 1:
         return f"Verdict: {runs[0].verdict.verdict}"

@@ -1,9 +1,8 @@
-"""Shares of two flows with constant F on one link, against theory.
+"""Shares of two flows with constant F on one link, compared with theory.
 
-With slope 0, F is a constant weight of additive increase. A flow that alone meets a loss
-(losses independent of each other) gets a share that goes as the root of F; flows that lose
-together get shares that go as F itself (facts of AIMD; Chiu and Jain, 1989). A real queue
-lies between. Drawn for experiments whose congestion controls are pairs ``a:…+b:…`` with slope 0.
+With slope 0, F is a constant weight of additive increase. If losses are independent, a flow's share is proportional to
+the root of F. If flows lose packets at the same time, it is proportional to F (AIMD; Chiu and Jain, 1989). A real queue
+is between the two. Drawn for experiments whose congestion controls are pairs ``a:…+b:…`` with slope 0.
 """
 
 from __future__ import annotations

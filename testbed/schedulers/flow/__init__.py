@@ -1,17 +1,16 @@
-"""How placed jobs share links in time: schedulers that MLTCP is compared with, one file each.
+"""Flow schedulers, with which MLTCP is compared, one file each: how placed jobs share links in time.
 
-A flow scheduler has every job and every link beforehand, which MLTCP does not. It is a module with
+A flow scheduler knows every job and every link in advance, which MLTCP does not. It is a module with
 
 ``Options``
-    a frozen dataclass of what may be written behind its name (``cassini:step=2,over=cubic``), see `testbed.core.options`;
+    a frozen dataclass of the options behind its name (``cassini:step=2,over=cubic``), see `testbed.core.options`;
 ``share(jobs, links, options) -> Sharing``
-    given what each job wants and the capacity of each link in bit/s, a rule for each job: a grid that
-    its iterations begin on, a congestion control, bands of priority, or links that it holds alone. Raises `ScheduleError`
-    where it cannot serve these jobs.
+    given the demand of each job and the capacity of each link in bit/s, a rule for each job: a grid of start times, a congestion
+    control, priority queues, or exclusive links. Raises `ScheduleError` for jobs that it cannot schedule.
 ``KNOWS``, ``CENTRAL`` (optional)
-    for figures: the information that it needs beforehand, in a few words, and whether it decides for all jobs from that information.
+    for figures: the information that it needs in advance, in a few words, and whether it decides for all jobs from it.
 
-Adding one is adding a file.
+A new file adds a flow scheduler.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from testbed.core.phase import Phase
 
 
 class ScheduleError(RequestError):
-    """No such flow scheduler or option, or jobs it cannot serve; the message lists the valid ones."""
+    """An unknown flow scheduler or option, or jobs that it cannot schedule; the message lists the valid ones."""
 
 
 @dataclass(frozen=True)

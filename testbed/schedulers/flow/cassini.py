@@ -1,17 +1,16 @@
-"""CASSINI: jobs that share a link are shifted in time so that they communicate in turn.
+"""CASSINI: shift jobs that share a link in time so that their communication does not overlap.
 
 S. Rajasekaran, M. Ghobadi, A. Akella. CASSINI: Network-Aware Job Scheduling in Machine Learning
 Clusters. NSDI 2024, arXiv 2308.00852. Circles and their score are in `testbed.models.circle`, the
-affinity graph in `testbed.schedulers.affinity`, what a worker does with its shift in `testbed.core.grid`.
+affinity graph in `testbed.schedulers.affinity`, a worker's use of its shift in `testbed.core.grid`.
 
-Simplified: where jobs run is given, so that CASSINI's choice between placements becomes a
-yes or no; every job is known beforehand; its profile is its trace, stretched to the iteration measured alone.
-Links that the very same jobs share (such as both directions of a cable) are one link with several
-capacities here: they cannot contradict each other.
+Simplifications: the placement is given, so CASSINI's choice between placements becomes a yes or no. Every job is known
+in advance. Its profile is its trace, stretched to the measured isolated iteration. Links shared by exactly the same
+jobs (such as both directions of a cable) are one link with several capacities: they cannot contradict each other.
 
-Ours, since the paper leaves it open to us: the slots of jobs that do not fit (score below 1) lie
-further apart by the excess demand. A job cannot keep slots it has no capacity for; it would be late
-every time, and wait every time.
+An addition of the testbed, because the paper leaves it open: the slots of jobs that do not fit (score below 1) are
+farther apart by the excess demand. A job cannot keep slots without capacity; it would be late, and wait, in every
+iteration.
 """
 
 from __future__ import annotations

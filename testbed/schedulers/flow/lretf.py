@@ -1,13 +1,14 @@
-"""LRETF: the link belongs to the job with the longest remaining execution time; the others send while it does not.
+"""LRETF: the job with the longest remaining execution time has precedence on a link; others send while it does not.
 
-Source: Yu, Liu, "Contention-Free All-Reduce Learning Jobs Scheduling in Multi-Tenant GPU Computing Clusters" (SJF-BCO's companion
-paper): one job communicates at a time, the one with the longest remaining time first; with preemption that is optimal there, without
-it a 2-approximation.
+Source: Yu, Liu, "Contention-Free All-Reduce Learning Jobs Scheduling in Multi-Tenant GPU Computing Clusters" (SJF-BCO's
+companion paper): one job communicates at a time, the one with the longest remaining time first. With preemption that is
+optimal there, without it a 2-approximation.
 
-Simplified, with preemption: by strict priority on bottlenecks (as `testbed.schedulers.flow.priority`), so that packets and not jobs take turns; remaining
-time is iterations × an iteration alone, looked at once, when the jobs start; eight ranks, so that of more jobs neighbours share one.
-With ``preempt=no``, an arbiter, over a separate management network, lets a job communicate as soon as the links that it
-crosses are free. Among waiting jobs the one with the longest remaining time at that moment goes first. A job that communicates ends its exchange.
+Simplifications with preemption: strict priority on bottlenecks (as in `testbed.schedulers.flow.priority`), so that
+packets instead of jobs alternate. The remaining time is iterations × isolated iteration, evaluated once, when the jobs
+start. There are eight ranks, so with more jobs, neighbours share one. With ``preempt=no``, an arbiter on a separate
+management network lets a job communicate once the links that it crosses are free. Among waiting jobs, the one with the
+longest remaining time at that moment goes first. A communicating job completes its exchange.
 """
 
 from __future__ import annotations

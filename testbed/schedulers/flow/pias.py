@@ -1,13 +1,14 @@
-"""PIAS: the flow with the fewest bytes sent in its iteration goes first, without flow sizes given beforehand (Bai et al., NSDI 2015).
+"""PIAS: the flow with the fewest bytes sent in its iteration goes first, without flow sizes given in advance (Bai et
+al., NSDI 2015).
 
-A multi-level feedback queue: an iteration's first bytes travel in the highest band of strict priority, and it falls a band each time it
-has sent so much more. Thresholds are those of `testbed.schedulers.flow.priority` the other way round: the largest job's iteration halved, and
-halved again.
+A multi-level feedback queue: an iteration's first bytes use the highest strict priority, and each threshold of sent
+bytes lowers it by one. Thresholds are those of `testbed.schedulers.flow.priority` in reverse order: the largest job's
+iteration halved, and halved again.
 
-Simplified: what is one flow there is a worker's iteration here (where several messages are in flight, a tensor from one worker to another,
-that falls by whole parts: `testbed.replay.bands.ByBand`); thresholds are not computed from a distribution of sizes; Reno by
-default, where PIAS is DCTCP (``over=dctcp``) with a buffer that all bands share; here each band has a separate buffer.
-All else is as in `testbed.schedulers.flow.priority`.
+Simplifications: a flow of PIAS is a worker's iteration here. With concurrent messages it is a tensor from one worker to
+another, whose complete parts change priority (`testbed.replay.bands.ByBand`). Thresholds are not computed from a
+distribution of sizes. The base is Reno by default, while PIAS uses DCTCP (``over=dctcp``) with a buffer shared by all
+queues; here each queue has a separate buffer. All other properties are those of `testbed.schedulers.flow.priority`.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""Priority: the job with the least left to send in its iteration goes first, as under SRPT.
+"""Priority: the job with the fewest remaining bytes in its iteration goes first, as under SRPT.
 
-Strict-priority bands as in pFabric (M. Alizadeh et al. pFabric: Minimal Near-Optimal Datacenter Transport.
-SIGCOMM 2013): the sender marks every packet by how much of the iteration is left (the class
-selectors CS0 to CS7 of the IP header), and bottlenecks serve the highest band first. A job moves up each
-time what it has left has halved; the first halving is of the largest job's iteration.
+Strict-priority queues as in pFabric (M. Alizadeh et al. pFabric: Minimal Near-Optimal Datacenter Transport.
+SIGCOMM 2013): the sender marks every packet by the remaining bytes of the iteration (the class
+selectors CS0 to CS7 of the IP header), and bottlenecks serve the highest priority first. A job moves up each
+time its remaining bytes have halved; the first halving is of the largest job's iteration.
 
-Simplified: eight bands instead of a priority per packet; each band has a separate buffer, where pFabric
-drops the lowest priority from one; TCP instead of its minimal transport; packets of one band are served
-in the order of arrival. What is marked is what is written to the socket, at most a socket's buffer ahead of
-the wire. Pure ACKs travel in the highest band. Packets of a band that has just been reached overtake those
-before them, which TCP sees as reordering. Where several messages are in flight, what counts is what is left of a tensor on its way from one
-worker to another. Each of its parts stays in one band, and each band has a separate connection (`testbed.replay.bands.ByBand`), so that none
-overtakes; hosts have these bands, too.
+Simplifications: eight queues instead of a priority per packet. Each queue has a separate buffer, while pFabric drops
+the lowest priority from a common one. TCP replaces its minimal transport. Packets of one queue are served in the order
+of arrival. Marks apply to data written to the socket, at most a socket's buffer ahead of the wire. Pure ACKs have the
+highest priority. The first packets of a higher priority overtake earlier ones, which TCP sees as reordering. With
+concurrent messages, the remaining bytes of a tensor between two workers count. Each of its parts keeps one priority,
+and each priority has a separate connection (`testbed.replay.bands.ByBand`), which prevents reordering. Hosts have these
+queues, too.
 """
 
 from __future__ import annotations

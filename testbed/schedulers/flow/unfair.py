@@ -30,7 +30,7 @@ class Options:
 
 
 def share(jobs: Sequence[Demand], links: Mapping[str, float], options: Options) -> Sharing:
-    """MLTCP without its slope; the iteration's bytes are given, so that it has nothing to learn first."""
+    """Return MLTCP with slope 0 for each job; the iteration's bytes are given, so it has nothing to learn first."""
     weights = [options.weights[turn % len(options.weights)] for turn in range(len(jobs))]
     rules = []
     for job, weight in zip(jobs, weights, strict=True):

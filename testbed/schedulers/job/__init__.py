@@ -1,16 +1,16 @@
-"""Which GPUs a job gets and when it starts: job schedulers, one file each. ``--scheduler spread|sjf_bco|…|FILE``.
+"""Job schedulers, one file each: the GPUs and the start of each job. ``--scheduler spread|sjf_bco|…|FILE``.
 
 A job scheduler is a module with
 
 ``Options``
-    a frozen dataclass of what may be written behind its name, see `testbed.core.options`;
+    a frozen dataclass of the options behind its name, see `testbed.core.options`;
 ``schedule(requests, cluster, model, options, *, seed) -> Assignments``
-    pure: the GPUs of each request, in their order, and its start. Raises `RequestError` where they do not fit.
+    a pure function: the GPUs of each request, in their order, and its start. Raises `RequestError` for requests that do not fit.
 
-Adding one is adding a file; `testbed.schedulers.search` has what those that try several schedules share, `testbed.schedulers.online`
-calls one again as jobs arrive. In a run jobs that ask for GPUs are given them as ``mltcp schedule`` has it; any other starts at
-once and has a host for each of its workers, of which one GPU counts.
-A FILE sets the same by hand: a list of hosts for each job, see `testbed.schedulers.placement_file`.
+A new file adds a job scheduler. `testbed.schedulers.search` has shared parts of those that try several schedules, and
+`testbed.schedulers.online` calls one again as jobs arrive. In a run, jobs that request GPUs get them as in ``mltcp
+schedule``. Other jobs start at once, with a host for each worker, of which one GPU counts. A FILE sets the placement by
+hand: a list of hosts for each job, see `testbed.schedulers.placement_file`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def names() -> list[str]:
 
 
 def is_named(text: str) -> bool:
-    """Whether ``text`` is a job scheduler (``name:option=value,…`` or ``./mine.py:…``); else it is a file of hosts."""
+    """Return True if ``text`` is a job scheduler (``name:option=value,…`` or ``./mine.py:…``); else it is a file of
+    hosts."""
     name = system_text.name_of(text)
     return name in names() or registry.is_file_name(name) or name in registry.installed(registry.JOB_SCHEDULER)
 
@@ -84,9 +85,10 @@ def place(topo: Topo, workers: Sequence[int], how: str = USUAL, seed: int = 0) -
 
 
 def map_hosts(topo: Topo, *, shared: bool = False) -> dict[Gpu, str]:
-    """By GPU the host that stands for it: a host of a server if the topology groups hosts (`servers`), else the host is the server.
+    """Return the host of each GPU: a host of a server if the topology groups hosts (`servers`), else the host is the
+    server.
 
-    ``shared``: with all ``gpus`` of a host; else with one, for the one worker that it has room for.
+    ``shared``: with all ``gpus`` of a host; else with one, for its single worker.
     """
     inside = topo.servers() if hasattr(topo, "servers") else {}
     found = {Gpu(server, slot): host for server, hosts in inside.items() for slot, host in enumerate(hosts)}
@@ -119,7 +121,7 @@ def make_cluster(topo: Topo, *, shared: bool = False) -> Cluster:
 
 
 def at_once(requests: Sequence[Request], gpus: Sequence[Sequence[Gpu]], model: Model) -> Assignments:
-    """Every request on its ``gpus`` from the beginning."""
+    """Return assignments of every request to its ``gpus`` from the start."""
     return Assignments(
         tuple(
             Assignment(
@@ -134,7 +136,7 @@ def at_once(requests: Sequence[Request], gpus: Sequence[Sequence[Gpu]], model: M
 
 
 def check_room(requests: Sequence[Request], cluster: Cluster) -> None:
-    """Raises `RequestError` if the requests together ask for more GPUs than there are."""
+    """Raise `RequestError` if the requests together need more GPUs than there are."""
     wanted = [request.gpus for request in requests]
     if sum(wanted) > len(cluster.gpus):
         raise RequestError(

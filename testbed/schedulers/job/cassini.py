@@ -25,7 +25,7 @@ from testbed.models.contention import Model
 from testbed.schedulers import search
 from testbed.schedulers.job import Cluster, lwf
 
-STEP = "15"  # degrees: compatibility is asked for at every start, and compared only
+STEP = "15"  # degrees; coarse, because compatibility is evaluated at every start, and only compared
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def _sharing(offer: search.Offer, gpus: Numbers) -> Iterator[frozenset[int]]:
 
 
 def has_loop(sharing: Sequence[frozenset[int]]) -> bool:
-    """Whether jobs and the links that they share form one: time-shifts around it could contradict each other."""
+    """Return True if jobs and their shared links form a loop, around which time-shifts could contradict each other."""
     group: dict[int, int] = {}
 
     def root(job: int) -> int:
@@ -89,14 +89,14 @@ def has_loop(sharing: Sequence[frozenset[int]]) -> bool:
 
 
 class Scores:
-    """Compatibility of jobs on an uplink: 1 if shifts exist for which they never want more than it has."""
+    """Compatibility of jobs on an uplink: 1 if there are shifts for which their demand never exceeds its rate."""
 
     def __init__(self, requests: Sequence[Request], model: Model, angles: int) -> None:
         self._requests, self._model, self._angles = requests, model, angles
         self._known: dict[frozenset[int], float] = {}
 
     def score(self, jobs: frozenset[int]) -> float:
-        """Of these; 0 if they are too many to evaluate all shifts."""
+        """Return the score of ``jobs``; 0 if they are too many to evaluate all shifts."""
         if jobs not in self._known:
             self._known[jobs] = self._score(sorted(jobs))
         return self._known[jobs]

@@ -72,7 +72,8 @@ class _Policy:
         return number, np.flatnonzero(state.free)[:wanted]
 
     def _next(self, after: int, state: State, due_s: float, spare: int) -> int | None:
-        """The first one after this rank that has room and does not delay the first in line."""
+        """Return the first rank after ``after`` whose job fits and does not delay the first in line; None if there is
+        none."""
         found = None
         for size, group in self._line.fitting(state.room):
             rank = group.following(after)

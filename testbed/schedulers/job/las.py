@@ -1,9 +1,10 @@
-"""LAS: least attained service first, in two queues; preemptive. A job that has held GPUs for ``threshold`` waits behind the others.
+"""LAS: least attained service first, in two queues; preemptive. A job with more service than ``threshold`` goes behind
+the others.
 
-Source: Gu et al., "Tiresias: A GPU Cluster Manager for Distributed Deep Learning", NSDI 2019, discretised two-dimensional LAS:
-service is GPUs × time. Jobs of one queue go by arrival, those of the first before those of the second, and a preempted
-job goes on later from where it was. Ours: one threshold, given in GPU-seconds; no job moves up again after a long wait; GPUs by
-tightest fit; what a restart takes is an option, 0 by default.
+Source: Gu et al., "Tiresias: A GPU Cluster Manager for Distributed Deep Learning", NSDI 2019, discretised
+two-dimensional LAS: service is GPUs × time. Jobs of one queue go by arrival, those of the first before those of the
+second, and a preempted job later continues from its progress. Choices of the testbed: one threshold, given in
+GPU-seconds; no promotion after a long wait; GPUs by tightest fit; the cost of a restart is an option, 0 by default.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from testbed.schedulers.job import Cluster
 
 THRESHOLD = 3600.0  # GPU-seconds
 CHUNK = 1024
-NO_LOAD = np.zeros(0)  # tightest fit does not ask for it
+NO_LOAD = np.zeros(0)  # tightest fit does not use it
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def schedule(
     instance = search.Instance(requests, cluster, model)
     law = instance.law()
     ran = instance.run(_Policy(instance, law, options), law)
-    assert ran is not None  # the first in line has room
+    assert ran is not None  # the first in line fits
     return assignments(ran)
 
 
@@ -59,7 +60,7 @@ class _Policy:
         self._threshold, self._enough = options.threshold, options.threshold * (1 - 1e-12)
         self._queues = np.zeros((2, len(requests)), dtype=bool)
         self._runs = np.zeros(len(requests), dtype=bool)
-        self._wakes: set[float] = set()  # asked for already
+        self._wakes: set[float] = set()  # times already requested
         self._since_s = 0.0
         self._room = len(instance.servers.gpus)
 
@@ -96,7 +97,7 @@ class _Policy:
                 yield Wake(at_s)
 
     def _chosen(self) -> Numbers:
-        """The jobs that have room, by rank, the first queue before the second."""
+        """Return the jobs that fit, by rank, the first queue before the second."""
         found, room = [], self._room
         for queue in self._queues:
             present = np.flatnonzero(queue)

@@ -1,7 +1,7 @@
 """LWF-κ: least workload first, of GPUs for jobs up to κ, of servers for larger ones.
 
-Source: Wang, Shi, Wang, Chu, arXiv 2002.10105, as SJF-BCO's companion ("Contention-Free All-Reduce Learning Jobs Scheduling")
-compares with it. Larger jobs take whole servers' GPUs, the server with the least work first.
+Source: Wang, Shi, Wang, Chu, arXiv 2002.10105, in the form with which SJF-BCO's companion ("Contention-Free All-Reduce
+Learning Jobs Scheduling") compares. Larger jobs get all GPUs of servers, the server with the least work first.
 """
 
 from __future__ import annotations

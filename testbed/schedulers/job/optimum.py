@@ -86,7 +86,7 @@ class _Search:
         return self._model.iteration_s(self._requests[job], len(spans), crowd)
 
     def _fastest_s(self, request: Request) -> float:
-        """An iteration on one server or on two, whichever is faster: no placement is faster than that."""
+        """Return a lower bound of an iteration in seconds: the faster one of one server and two servers."""
         inside = self._model.iteration_s(request, 1) if request.gpus <= max(self._sizes) else math.inf
         return min(inside, self._model.iteration_s(request, 2)) if request.gpus > 1 else inside
 

@@ -28,7 +28,8 @@ def schedule(
 
 
 def drawn(seed: int) -> Callable[[search.Offer], Numbers | None]:
-    """A rule: each job the next candidates of the shuffled GPUs, which are shuffled again whenever something happened."""
+    """Return a rule that gives each job the next candidates of the shuffled GPUs, which are shuffled again at every
+    event."""
     draw = random.Random(f"place {seed}")
     shuffled: list[int] = []
     at_s = -1.0

@@ -1,7 +1,7 @@
-"""Reservation: a job that spans servers starts only where no other job uses their uplinks, so that no jobs ever contend.
+"""Reservation: a job that spans servers starts only if no other job uses their uplinks, so that jobs never contend.
 
-Ours, after the idea of GADGET (Yu et al., INFOCOM 2022), which reserves bandwidth for each job, varies the number of workers
-and preempts: here rings keep their size, and what is reserved is the whole uplink.
+A simplification of GADGET (Yu et al., INFOCOM 2022), which reserves bandwidth for each job, varies the number of workers and
+preempts. Here rings keep their size, and the complete uplink is reserved.
 """
 
 from __future__ import annotations

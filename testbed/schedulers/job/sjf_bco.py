@@ -1,10 +1,11 @@
 """SJF-BCO: smallest job first with balanced contention and overhead.
 
-Source: Yu, Ji, Rajan, Liu, MobiHoc 2022 (technical report, arXiv 2207.07817), Algorithms 1–3. Jobs up to κ GPUs fill servers
-in use (FA-FFP), larger ones wait for few servers with little work (LBSGF); the schedule is the best over κ and over the limit θ
-on the work of a GPU. Where the report contradicts itself: only complete schedules compete; FA-FFP follows its text
-(``pack``: servers in use first) or as its pseudo-code does (``leastload``: that is list scheduling); θ is bisected as published
-or, as the makespan is not monotone in θ, taken from a grid. κ matters at the sizes of jobs only.
+Source: Yu, Ji, Rajan, Liu, MobiHoc 2022 (technical report, arXiv 2207.07817), Algorithms 1–3. Jobs up to κ GPUs fill
+servers in use (FA-FFP). Larger ones wait for few servers with little work (LBSGF). The schedule is the best over κ and
+over the limit θ on the work of a GPU. Choices where the report contradicts itself: only complete schedules compete.
+FA-FFP follows its text (``pack``: servers in use first) or its pseudo-code (``leastload``: list scheduling). θ is
+bisected as published or, because the makespan is not monotone in θ, taken from a grid. Only the sizes of jobs matter as
+values of κ.
 """
 
 from __future__ import annotations

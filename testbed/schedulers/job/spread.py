@@ -1,7 +1,7 @@
-"""Spread: a job's ranks over the edge routers in order, the same way for every job.
+"""Spread: place a job's ranks on the edge routers in order, the same order for every job.
 
-On a dumbbell that is the first half left, the rest right, so that its flows cross the bottleneck. A topology may name the
-routers for each job (`edges`): a ring's jobs each begin at another one.
+On a dumbbell, the first half is on the left and the rest on the right, so that its flows cross the bottleneck. A
+topology may name the routers for each job (`edges`): each job on a ring begins at another one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ class Options:
 def schedule(
     requests: Sequence[Request], cluster: Cluster, model: Model, options: Options, *, seed: int
 ) -> Assignments:
-    """Rank by rank over the job's edge routers; each rank at the first that has room in its part of them."""
+    """Place rank by rank on the job's edge routers; each rank at the first free GPU in its part of them.
+
+    Raises `RequestError`.
+    """
     check_room(requests, cluster)
     free = {router: list(gpus) for router, gpus in cluster.edges.items()}
     return at_once(requests, [_ranks(request, cluster.preferred(request.job), free) for request in requests], model)

@@ -1,8 +1,8 @@
-"""SRSF: smallest remaining service (GPUs × time) first; as many as ``share`` jobs may contend on an uplink.
+"""SRSF: smallest remaining service (GPUs × time) first; at most ``share`` jobs may contend on an uplink.
 
-Source: Wang, Shi, Wang, Chu, arXiv 2002.10105: SRSF(1) avoids all contention, SRSF(2) admits two jobs, Ada-SRSF decides by the
-model whether contending now beats waiting. There the decision is taken for every message; here once, when a job starts, which
-is what a schedule of jobs can hold. GPUs by tightest fit (ours: theirs are given by LWF-κ).
+Source: Wang, Shi, Wang, Chu, arXiv 2002.10105: SRSF(1) avoids all contention, SRSF(2) admits two jobs, Ada-SRSF decides
+by the model whether contention is better than waiting. The paper decides for every message; here the decision is made
+once, when a job starts, because a schedule of jobs has no messages. GPUs by tightest fit, while the paper uses LWF-κ.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from testbed.schedulers import search
 from testbed.schedulers.job import Cluster
 from testbed.schedulers.line import CHUNK, Floats, Group, Line
 
-NO_LOAD: Floats = np.zeros(0)  # tightest fit does not ask for it
+NO_LOAD: Floats = np.zeros(0)  # tightest fit does not use it
 ROUNDING = 1e-9
 
 
@@ -75,7 +75,7 @@ class _Policy:
             number = self._line.order[rank]
             request = self._instance.requests[number]
             gpus = search.tightest_fit(search.Offer(number, request, state, NO_LOAD, state.free, self._law))
-            assert gpus is not None  # there is room
+            assert gpus is not None  # enough GPUs are free
             rank = self._admitted(size, group, rank, gpus, state)
             if rank is not None and (best is None or rank < best[0]):
                 best = rank, gpus
@@ -144,7 +144,7 @@ class _Paces:
 
 
 def better(new_s: Floats, slower_new: Floats, old_s: float, slower_old: float) -> npt.NDArray[np.bool_]:
-    """Whether a new and an old job end sooner, in the sum, together than one after the other."""
+    """Return where a new and an old job have a smaller sum of end times together than one after the other."""
     first = new_s * slower_new <= old_s * slower_old
     ends = np.where(
         first,
@@ -156,7 +156,7 @@ def better(new_s: Floats, slower_new: Floats, old_s: float, slower_old: float) -
 
 
 def _may_be_better(new_s: Floats, slower_new: Floats, old_s: float, slower_old: float) -> npt.NDArray[np.bool_]:
-    """Whether `better` can hold for a job that is no shorter and slows down no less; with room for rounding."""
+    """Return where `better` can hold for a job that is no shorter and slows down no less, with tolerance for rounding."""
     if_new_first = new_s * (slower_new * (2 - 1 / slower_old) - 1) <= old_s * (1 + ROUNDING) + ROUNDING * new_s
     if_old_first = slower_old * (2 - 1 / slower_new) <= 2 + ROUNDING
     found: npt.NDArray[np.bool_] = if_new_first | if_old_first

@@ -1,6 +1,6 @@
-"""Tightest fit: the fullest server that still holds the whole job; where none does, the fewest servers.
+"""Tightest fit: the fullest server that still holds the complete job; otherwise the fewest servers.
 
-Not in SJF-BCO's report, but needed for comparison: it keeps jobs inside servers without any search.
+A reference that is not in SJF-BCO's report: it keeps jobs inside servers without any search.
 """
 
 from __future__ import annotations

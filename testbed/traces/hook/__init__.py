@@ -1,8 +1,9 @@
 """Record an unmodified training script.
 
-With this package's folder in ``PYTHONPATH``, Python imports `sitecustomize` from it before the script, which calls `install`. Once the
-script imports torch, each new `DistributedDataParallel` gets a `Recorder`. A script that steps an optimizer without DDP gets one at its
-first step. An unsupported feature is reported when it first occurs. An exception of the recorder stops only the recording.
+With this package's folder in ``PYTHONPATH``, Python imports `sitecustomize` from it before the script, which calls
+`install`. Once the script imports torch, each new `DistributedDataParallel` gets a `Recorder`. A script that steps an
+optimizer without DDP gets one at its first step. An unsupported feature is reported when it first occurs. An exception
+of the recorder stops only the recording.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Send several concurrent messages over one TCP connection, each with a header, and acknowledged when complete.
 
-For replays, whose bytes have no content. A sender is notified when the receiver has a message: credit in bytes counts these messages
-(BytePS; Peng et al., SOSP 2019).
+For replays, whose bytes have no content. A sender is notified when the receiver has a message: credit in bytes counts
+these messages (BytePS; Peng et al., SOSP 2019).
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class _Transfer:
 class FramedEndpoint:
     """All connections of one worker and channel; thread-safe.
 
-    Three threads serve each peer: one sends its messages in the order of posting, one receives acknowledgements, one receives the peer's
-    data, posted or not.
+    Three threads serve each peer: one sends its messages in the order of posting, one receives acknowledgements, one
+    receives the peer's data, posted or not.
     """
 
     def __init__(

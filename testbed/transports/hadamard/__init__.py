@@ -1,9 +1,10 @@
 """Spread losses by a randomised Hadamard transform, so that a lost packet costs a little of every number (OptiReduce,
 NSDI 2025).
 
-Random signs and a fast Walsh-Hadamard transform are a rotation: a sender transforms its gradient, the mean is transformed back, and
-without loss nothing changes. The length of a gradient stays. If it is no power of two, one transform covers its head and another its
-tail, each of the largest power of two that fits. They overlap, so numbers are put into a random order before.
+Random signs and a fast Walsh-Hadamard transform are a rotation: a sender transforms its gradient, the mean is
+transformed back, and without loss nothing changes. The length of a gradient stays. If it is no power of two, one
+transform covers its head and another its tail, each of the largest power of two that fits. They overlap, so numbers are
+put into a random order before.
 """
 
 from __future__ import annotations

@@ -18,7 +18,8 @@ sync = Synchronisation(rank, addresses, "ltp:fraction=0.9")
         optimizer.step()
     sync.close()
 
-A custom rule may select the important packets, here by the tensor's median, for each message and then for each of its packets::
+A custom rule may select the important packets, here by the tensor's median, for each message and then for each of its
+packets::
 
 def rule(message, gradient):
         limit, size = gradient.abs().median(), message.element

@@ -102,20 +102,22 @@ class _Bucket:
 class Synchronisation:
     """One rank's part in the averaging of gradients by a transport that may lose some of them.
 
-    ``servers``: the ranks that average, each an equal part of every bucket. ``(0,)`` is a server next to the first rank's training,
-    ``range(ranks)`` shards. ``workers``: the ranks that train, all of them by default. A server that does not train calls `serve`.
+    ``servers``: the ranks that average, each an equal part of every bucket. ``(0,)`` is a server next to the first
+    rank's training, ``range(ranks)`` shards. ``workers``: the ranks that train, all of them by default. A server that
+    does not train calls `serve`.
 
-    ``fill``: the value of a missing element. It is ``zero`` (the mean is over all ranks), ``mean_of_received`` (the mean is over the ranks
-    that delivered it), or ``feedback`` (zero, and its sender adds it to its next gradient).
+    ``fill``: the value of a missing element. It is ``zero`` (the mean is over all ranks), ``mean_of_received`` (the
+    mean is over the ranks that delivered it), or ``feedback`` (zero, and its sender adds it to its next gradient).
 
-    With ``disperse``, gradients are Hadamard-transformed (`testbed.transports.hadamard`), differently every round, so that a loss affects every
-    number a little. The first ``warmup_steps`` rounds lose nothing. ``record`` and ``replay`` are folders of missing ranges: a training that
-    replays sends everything, and drops the ranges that the recorded one lost.
+    With ``disperse``, gradients are Hadamard-transformed (`testbed.transports.hadamard`), differently every round, so
+    that a loss affects every number a little. The first ``warmup_steps`` rounds lose nothing. ``record`` and ``replay``
+    are folders of missing ranges: a training that replays sends everything, and drops the ranges that the recorded one
+    lost.
 
-    ``ended`` is called for every message of a round with its result, before that round's mean is available. ``tagger`` replaces the
-    transport's own rule (the paper's ``prio_func``): it selects the priority queue of each packet of a gradient, and whether a switch may drop
-    it. Its arguments are the message, whose ``operation`` is the bucket's number, and its numbers as sent. It returns a
-    `transports.Tagger`. Means follow the transport's rule.
+    ``ended`` is called for every message of a round with its result, before that round's mean is available. ``tagger``
+    replaces the transport's own rule (the paper's ``prio_func``): it selects the priority queue of each packet of a
+    gradient, and whether a switch may drop it. Its arguments are the message, whose ``operation`` is the bucket's
+    number, and its numbers as sent. It returns a `transports.Tagger`. Means follow the transport's rule.
 
     Raises `RequestError`, and `TransportError` if a rank does not answer.
     """
@@ -193,7 +195,8 @@ class Synchronisation:
     def average(self, module: Any) -> None:
         """Replace every gradient of ``module`` by the mean over all ranks.
 
-        Gradients stay in flat buckets from the first call on; with ``zero_grad(set_to_none=False)`` they are not copied again.
+        Gradients stay in flat buckets from the first call on; with ``zero_grad(set_to_none=False)`` they are not copied
+        again.
         """
         if self._flat is None:
             self._flat = [
@@ -232,8 +235,8 @@ class Synchronisation:
         """Return a future of ``flat`` with the mean of all workers' bucket ``number``; after the ``last`` bucket the
         next round begins.
 
-        All ranks must call it with the same buckets in the same order. ``layout``: an identifier of the meaning of the bucket's elements, which may
-        change.
+        All ranks must call it with the same buckets in the same order. ``layout``: an identifier of the meaning of the
+        bucket's elements, which may change.
         """
         _refuse(flat)
         if self._disperses and flat.dtype == torch.float64:

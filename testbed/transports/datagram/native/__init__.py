@@ -1,8 +1,8 @@
 """Build and load the transports' C core, a shared library for ctypes, whose file name contains a digest of its sources.
 
-``make setup`` builds it (``python -m testbed.transports.datagram.native``). Otherwise the first plan that needs it builds it, if there is a
-C compiler. It needs only libc, and runs on any x86-64 machine (or this machine's architecture). A run finds it below ``build/`` of the
-checkout, or in the content of a wheel.
+``make setup`` builds it (``python -m testbed.transports.datagram.native``). Otherwise the first plan that needs it
+builds it, if there is a C compiler. It needs only libc, and runs on any x86-64 machine (or this machine's
+architecture). A run finds it below ``build/`` of the checkout, or in the content of a wheel.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
 """Rules that select the important packets of a message and give each its priority queue (the paper's ``prio_func``).
 
-A layer's queue is i · P ÷ L of P (MLT, section 3): layers needed first go first. A packet's importance is the mean magnitude of its
-numbers. The published rule compares it with the median magnitude of the tensor's numbers. A mean of many numbers is rarely below
-that, so most packets count as important (98 % of ResNet18's as first measured, 86 to 91 % by `tools/tagged_share.py`). The paper leaves
-open whether magnitudes are absolute values: `signed-median` keeps the signs. `packet-median`, the testbed's addition, selects the upper half
-of packets. For parameters that a server returns, their update decides, where it is known (`Message.weighs`).
+A layer's queue is i · P ÷ L of P (MLT, section 3): layers needed first go first. A packet's importance is the mean
+magnitude of its numbers. The published rule compares it with the median magnitude of the tensor's numbers. A mean of
+many numbers is rarely below that, so most packets count as important (98 % of ResNet18's as first measured, 86 to 91 %
+by `tools/tagged_share.py`). The paper leaves open whether magnitudes are absolute values: `signed-median` keeps the
+signs. `packet-median`, the testbed's addition, selects the upper half of packets. For parameters that a server returns,
+their update decides, where it is known (`Message.weighs`).
 
-A replay has messages without content. The measured fraction of its packets is important, sampled by name. A trace may instead give the
-importance of an operation (`importance`): a fraction of its packets, or the distribution of their magnitudes ÷ the median magnitude of
-the tensor's numbers, as evenly spaced quantiles.
+A replay has messages without content. The measured fraction of its packets is important, sampled by name. A trace may
+instead give the importance of an operation (`importance`): a fraction of its packets, or the distribution of their
+magnitudes ÷ the median magnitude of the tensor's numbers, as evenly spaced quantiles.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ GOLDEN = 0.618  # of a message: distance between packets of neighbouring importa
 class Rule:
     """One of the `RULES`, for switches with ``bands`` priority queues.
 
-    ``tolerance``: the fraction that may be missing; 0: no packet may be dropped. ``whole``: parameters are complete. ``resync``: the period in
-    rounds of complete messages (`transports.Close`).
+    ``tolerance``: the fraction that may be missing; 0: no packet may be dropped. ``whole``: parameters are complete.
+    ``resync``: the period in rounds of complete messages (`transports.Close`).
     """
 
     name: str
