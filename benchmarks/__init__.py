@@ -1,1 +1,2 @@
-"""Benchmarks; a package, so that one of the same name in an installed distribution (pySBD has one) is not taken for it."""
+"""Benchmarks; a package, so that Python does not import one of the same name from an installed distribution (such as
+pySBD)."""

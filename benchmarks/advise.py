@@ -1,10 +1,11 @@
-"""How right `mltcp advise` is: twelve mixes of jobs, their gains computed by the flow simulator and emulated in virtual time.
+"""Accuracy of `mltcp advise`: twelve mixes of jobs, their gains computed by the flow simulator and emulated in virtual
+time.
 
-    python -m benchmarks.advise --out results/advise [--mix NAME …] [--system SYSTEM …]
+python -m benchmarks.advise --out results/advise [--mix NAME …] [--system SYSTEM …]
     python -m benchmarks.advise --time
 
-prints the table of docs/results/beyond.md. The mixes were fixed before the first of them ran. Emulated gains are kept in gains.json below the
-results folder, and used again: virtual time gives the same ones.
+prints the table of docs/results/beyond.md. The mixes were chosen before the first of them ran. Emulated gains are kept
+in gains.json below the results folder, and used again: virtual time reproduces them.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def rows(name: str, systems: list[str], out: Path) -> Iterator[tuple[str, bool]]
 
 
 def _answer(words: list[str]) -> tuple[dict[str, Any], float]:
-    """What `advise` says, and the processor time of the whole command in seconds."""
+    """Return the answer of `advise`, and the processor time of the complete command in seconds."""
     begun = _processor_s()
     command = [sys.executable, "-m", "testbed", "advise", *words, "--json"]
     found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)

@@ -1,7 +1,8 @@
-"""Time to build a 32-host dumbbell with a shaped bottleneck: ours against stock Mininet's TCLink; and a 64-host fat tree.
+"""Time to build a 32-host dumbbell with a shaped bottleneck, compared with stock Mininet's TCLink; and a 64-host fat
+tree.
 
-In turn, in the same run. Stock Mininet changes sysctls of the whole machine, so that all
-of it happens in namespaces in which these are read-only.
+The two alternate in one run. Stock Mininet changes sysctls of the machine, so everything happens in namespaces in which
+these are read-only.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""How often 95 % intervals of a mean hold it, by method, number of seeds and distribution: the tables of docs/explanation/statistics.md."""
+"""Coverage of 95 % intervals of a mean, by method, number of seeds and distribution: the tables of
+docs/explanation/statistics.md."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Duration of the dry run of a large spec, against that of another revision: ``python -m benchmarks.dry_run [REVISION]``.
+"""Duration of the dry run of a large spec, compared with another revision: ``python -m benchmarks.dry_run [REVISION]``.
 
-Twelve jobs on a fat tree, by this checkout and by REVISION, in turn, so that a busy machine slows both. Needs no privilege
-and no kernel.
+Twelve jobs on a fat tree, by this checkout and by REVISION, alternately, so that a busy machine slows both. Needs no
+privilege and no kernel.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from statistics import median
 
 from benchmarks import revisions
 
-BEFORE = "3707097"  # the last revision before the rooms were made
+BEFORE = "3707097"  # the revision for comparison
 ROUNDS = 7
 REQUEST = (
     "--topo",

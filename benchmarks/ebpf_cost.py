@@ -1,6 +1,6 @@
 """Nanoseconds per ACK of MLTCP-Reno against the same Reno in eBPF without MLTCP.
 
-The two run in turn, one greedy flow each through the same dumbbell. The kernel's accounting (`BPF_ENABLE_STATS`, on only
+The two alternate, one greedy flow each through the same dumbbell. The kernel's accounting (`BPF_ENABLE_STATS`, on only
 while this process runs) reports how long their programs ran. Both carry the same accounting overhead, so only the ratio is
 meaningful.
 """
@@ -42,7 +42,7 @@ def main() -> None:
     bpfsys.enable_statistics()
     kernel = Path(ROOT) / "kernel"
     with tempfile.TemporaryDirectory() as folder:
-        # The base lives with the benchmark, its headers with the kernel code.
+        # The base is in the benchmark's folder, its headers are in that of the kernel code.
         base = Path(folder) / "reno.bpf.c"
         base.write_text((Path(ROOT) / "benchmarks/reno.bpf.c").read_text())
         for header in (kernel / "bpf").glob("*.h"):

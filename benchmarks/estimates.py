@@ -1,8 +1,9 @@
-"""How far estimates are off: ``python -m benchmarks.estimates [NUMBER …] [--list] [--most SECONDS]``.
+"""Error of run time estimates: ``python -m benchmarks.estimates [NUMBER …] [--list] [--most SECONDS]``.
 
-Runs the README's commands without root, one after the other, each to an empty results folder: the time that ``--dry-run`` expects,
-wall time and processor time, and their ratios. On a busy machine compare with processor time: a run keeps one core busy.
-NUMBER chooses commands by their number in ``--list``; ``--most`` leaves out those that are expected to take longer.
+Runs the README's commands without root, one after the other, each to an empty results folder, and prints the time that
+``--dry-run`` expects, wall time and processor time, and their ratios. On a busy machine compare with processor time: a
+run keeps one core busy. NUMBER selects commands by their number in ``--list``; ``--most`` leaves out those that are
+expected to take longer.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def commands() -> Iterator[list[str]]:
 
 
 def _expanded(word: str) -> list[str]:
-    """As a shell would: the names that a pattern stands for."""
+    """Expand a pattern to file names, as a shell does."""
     return sorted(str(path.relative_to(ROOT)) for path in Path(ROOT).glob(word)) if "*" in word else [word]
 
 
@@ -62,9 +63,9 @@ def _used_s() -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("numbers", nargs="*", type=int, metavar="NUMBER")
-    parser.add_argument("--list", action="store_true", help="print the commands and what they are expected to take")
+    parser.add_argument("--list", action="store_true", help="list of the commands and their expected times")
     parser.add_argument(
-        "--most", type=float, metavar="SECONDS", help="leave out commands that are expected to take longer"
+        "--most", type=float, metavar="SECONDS", help="largest expected time of a command to run, in seconds"
     )
     parsed = parser.parse_args()
     ratios: list[tuple[float, float]] = []

@@ -1,4 +1,5 @@
-"""Whether a second worker doubles a campaign: ``python -m benchmarks.executors`` (a quarter of an hour, on a quiet machine).
+"""Speed-up of a campaign by a second worker: ``python -m benchmarks.executors`` (a quarter of an hour, on a quiet
+machine).
 
 Runs of about eight seconds in user-mode Linux. It measures the speed-up of two workers of an executor over one. The
 reference is the machine's speed-up for two concurrent runs, each a separate command. No executor can exceed it.

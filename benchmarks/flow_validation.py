@@ -1,8 +1,10 @@
-"""How far `--on flow` is from `--on uml`, mix by mix (benchmarks/flow_mixes/mixes.toml; docs/explanation/flow-simulator.md).
+"""Error of `--on flow` relative to `--on uml`, by mix (benchmarks/flow_mixes/mixes.toml;
+docs/explanation/flow-simulator.md).
 
-``python -m benchmarks.flow_validation --emulate`` runs what benchmarks/flow_mixes/measured.csv lacks under virtual time, one run after
-the other, and adds its rows; it can be interrupted and goes on where it ended. Without ``--emulate`` the flow simulator computes every
-mix that was measured, and benchmarks/flow_mixes/errors.csv is written anew. ``--markdown`` prints the table of docs/explanation/flow-simulator.md.
+``python -m benchmarks.flow_validation --emulate`` runs the mixes that are missing in benchmarks/flow_mixes/measured.csv
+under virtual time, one after the other, and adds their rows; it can be interrupted and continues at the next start.
+Without ``--emulate`` the flow simulator computes every measured mix, and benchmarks/flow_mixes/errors.csv is written
+again. ``--markdown`` prints the table of docs/explanation/flow-simulator.md.
 """
 
 from __future__ import annotations
@@ -61,7 +63,7 @@ def _mix(common: dict[str, Any], own: dict[str, Any]) -> Mix:
 
 
 def means(iterations: pd.DataFrame) -> Iterator[tuple[int, float, float]]:
-    """Of each job: its mean iteration, and that of the second half of its iterations."""
+    """Yield each job with its mean iteration in seconds, and that of the second half of its iterations."""
     own = iterations[iterations["worker"] == 0].sort_values("iteration")
     for job, rows in own.groupby("job"):
         times = (rows["end_s"] - rows["start_s"]).to_numpy()
@@ -166,7 +168,7 @@ def judge() -> None:
 
 
 def markdown() -> str:
-    """How large the errors are, inside the validated range and outside."""
+    """Return a table of the errors, inside the validated range and outside."""
     with ERRORS.open(newline="") as file:
         table = list(csv.DictReader(file))
     lines = ["| mixes | number | mean | median | 90th percentile | largest |", "|---|---|---|---|---|---|"]
@@ -189,8 +191,8 @@ def _off(row: dict[str, str]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--emulate", action="store_true", help="runs that are missing, under virtual time")
-    parser.add_argument("--markdown", action="store_true", help="print the errors as they were last computed")
+    parser.add_argument("--emulate", action="store_true", help="execution of missing runs, under virtual time")
+    parser.add_argument("--markdown", action="store_true", help="table of the errors as last computed")
     asked = parser.parse_args()
     if asked.markdown:
         print(markdown())

@@ -1,4 +1,4 @@
-"""This checkout next to another revision of it, in turn, so that a busy machine slows both."""
+"""Compare this checkout with another revision, alternately, so that a busy machine slows both."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ Taken = TypeVar("Taken")
 
 
 def in_turn(before: str, rounds: int, measure: Callable[[Path], Taken]) -> tuple[str, dict[str, list[Taken]]]:
-    """The revision named by the command line, else ``before``; what ``measure`` finds here and there, so many times in turn."""
+    """Return the revision (from the command line, else ``before``), and ``rounds`` results of ``measure`` for each of
+    the two, measured alternately."""
     revision = sys.argv[1] if len(sys.argv) > 1 else before
     trees = {HERE: Path(ROOT), revision: _tree(revision)}
     taken: dict[str, list[Taken]] = {name: [] for name in trees}

@@ -1,8 +1,8 @@
 """The cost of sampling: ``sudo .venv/bin/python -m benchmarks.sampling [REVISION]``.
 
-256 flows every 10 ms, by this checkout and by REVISION, in turn. On this machine's kernel: the sampler's processor time from
-its manifest, per flow and sample, and as a share of the run. In user-mode Linux: the relative time saved by a run that
-samples once a second.
+256 flows every 10 ms, by this checkout and by REVISION, alternately. On this machine's kernel: the sampler's processor
+time from its manifest, per flow and sample, and as a share of the run. In user-mode Linux: the relative time saved by a
+run that samples once a second.
 """
 
 from __future__ import annotations

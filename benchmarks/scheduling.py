@@ -1,8 +1,10 @@
-"""How long scheduling takes as clusters and lists of jobs grow: ``python benchmarks/scheduling.py [LARGEST|slopes] [SCHEDULER …] [--png FILE]``.
+"""Scheduling time by size of clusters and lists of jobs: ``python benchmarks/scheduling.py [LARGEST|slopes] [SCHEDULER
+…] [--png FILE]``.
 
-The published mix scaled up, its largest job 256 GPUs, communication half of computing. Prints the CPU time of one core for planning
-(every trial simulated), the trials, and the most memory. `LARGEST`: 10000 jobs on as many GPUs, by default. ``slopes``: how the time of a
-trial grows with jobs alone and with GPUs alone, beside Theorem 6; ``--png`` draws it.
+The published mix scaled up, its largest job 256 GPUs, communication half of computing. Prints the CPU time of one core
+for planning (every trial simulated), the trials, and the peak memory. `LARGEST`: 10000 jobs on as many GPUs, by
+default. ``slopes``: growth of the time of a trial with only jobs and with only GPUs, next to Theorem 6; ``--png`` draws
+it.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ def main() -> None:
 
 
 def sizes(largest: int, schedulers: Sequence[str]) -> None:
-    """Three of them, jobs and GPUs alike."""
+    """Print times for three sizes, with as many jobs as GPUs."""
     for count in sorted({largest // 16, largest // 4, largest}):
         scale = max(1, count // 165)
         mix = {size: number * scale for size, number in published_mix.SIZES.items()} | {
@@ -83,7 +85,8 @@ def planned(name: str, requests: Sequence[Request], gpus: tuple[Gpu, ...]) -> tu
 
 
 def grown(name: str) -> tuple[list[Point], list[Point]]:
-    """With jobs alone and with GPUs alone; prints the slopes between logarithms next to Theorem 6's."""
+    """Return the points with more jobs and with more GPUs; print the slopes between logarithms next to those of
+    Theorem 6."""
     with_jobs = [_point(name, scale, USUAL_SERVERS) for scale in SCALES]
     with_gpus = [_point(name, MIXES, servers) for servers in SERVERS]
     of_jobs, of_gpus = (

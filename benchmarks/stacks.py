@@ -1,8 +1,8 @@
-"""The runs of `experiments/stacks.toml` once more in ns-3, and in htsim where its source is given, for figure ``stacks``.
+"""Repeat the runs of `experiments/stacks.toml` in ns-3, and in htsim if its source is given, for the figure ``stacks``.
 
 ``python -m benchmarks.stacks results [--htsim PATH]``, after ``mltcp sweep experiments/stacks.toml``. Each run is repeated
 with its jobs' starts and compute times, and the same rate, frames, buffer and marks. ns-3 is the PyPI package ``ns3``, in
-an environment of its own below ``build/``; PATH is a checkout of github.com/Broadcom/csg-htsim. Both need g++.
+a separate environment below ``build/``; PATH is a checkout of github.com/Broadcom/csg-htsim. Both need g++.
 
 Writes ``analysis/beyond/stacks.csv``, from which the figure is drawn without either, and the mean iterations of `VARIANTS`,
 which change one thing at a time, next to it.
@@ -33,7 +33,7 @@ TABLE, VARIED = Path(ROOT) / "analysis/beyond/stacks.csv", Path(ROOT) / "analysi
 ETHERNET = 14
 NS3_MODULES = ("core", "network", "internet", "point-to-point", "traffic-control")
 LINE = re.compile(r"\d+ \d+ \d+ \d+ \d+")  # others are htsim's own
-# of a stack: what is changed, and its settings (those of the C++ programs)
+# by stack: the changed property, and its settings (those of the C++ programs)
 VARIANTS: dict[str, dict[str, dict[str, int]]] = {
     "ns-3": {"no delayed ACKs": {"delayed_acks": 0}, "window cut at once": {"gradual_cwr": 0}},
     "htsim": {
@@ -49,9 +49,11 @@ VARIED_IN_NS3 = [(8, 1), (8, 2), (8, 3)]  # jobs and seed: a run takes 10 to 15 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, help="folder of results that holds the runs of experiments/stacks.toml")
-    parser.add_argument("--htsim", type=Path, metavar="PATH", help="a checkout of csg-htsim")
-    parser.add_argument("--no-variants", action="store_true", help="only the runs themselves")
-    parser.add_argument("-j", "--jobs", type=int, default=1, metavar="N", help="runs at a time (default: 1)")
+    parser.add_argument(
+        "--htsim", type=Path, metavar="PATH", help="checkout of csg-htsim (default: no comparison with htsim)"
+    )
+    parser.add_argument("--no-variants", action="store_true", help="only the runs, without variants")
+    parser.add_argument("-j", "--jobs", type=int, default=1, metavar="N", help="number of concurrent runs (default: 1)")
     asked = parser.parse_args()
     runs = load_study(asked.results, "stacks").runs
     if not runs:
@@ -94,7 +96,7 @@ def build_ns3() -> Path:
 def _wanted(
     runs: list[Run], programs: Mapping[str, Path], *, plain: bool
 ) -> list[tuple[Run, str, Path, str, dict[str, int]]]:
-    """Every run in every stack, and its variants: run, stack, program, variant, what it changes."""
+    """Return every run in every stack, and its variants: run, stack, program, variant, changed settings."""
     found = []
     for stack, program in programs.items():
         for run in runs:
@@ -130,7 +132,7 @@ def _repeat(run: Run, stack: str, program: Path, variant: str, changed: Mapping[
 
 
 def _settings(run: Run) -> dict[str, int]:
-    """What the programs are told of a run. Exits where it is none that they can repeat."""
+    """Return the settings of a run for the programs. Exits if they cannot repeat it."""
     link, job = run.plan.link, run.jobs[0]
     frame = link.mtu + ETHERNET
     if run.plan.topology != "dumbbell" or len(job.hosts) != 2 or job.channels != 1 or link.ecn_threshold is None:

@@ -1,7 +1,7 @@
 """The cost of a run before its first packet: ``python -m benchmarks.start [REVISION]``.
 
-The smallest run (one job, one iteration of a millisecond) in user-mode Linux, by this checkout and by REVISION, in turn:
-wall time of a run, from its manifest, and of the whole command.
+The smallest run (one job, one iteration of a millisecond) in user-mode Linux, by this checkout and by REVISION, alternately:
+wall time of a run, from its manifest, and of the complete command.
 """
 
 from __future__ import annotations

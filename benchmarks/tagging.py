@@ -1,7 +1,9 @@
-"""What it costs to say of each packet whether it matters (`testbed.transports.datagram.tags`): CPU time for a tensor, by rule, against copying it.
+"""Cost of tagging the important packets of a tensor (`testbed.transports.datagram.tags`): CPU time by rule, relative
+to a copy.
 
-``python -P benchmarks/tagging.py [--megabytes 25]``: float32 gradients, normal; packets of 1432 bytes. *Rule*: which packets matter, of all numbers.
-*Marks*: a byte of the IP header for each packet, which every rule needs.
+``python -P benchmarks/tagging.py [--megabytes 25]``: float32 gradients, normal; packets of 1432 bytes. *Rule*:
+selection of important packets from all numbers. *Marks*: a byte of the IP header for each packet, which every rule
+needs.
 """
 
 from __future__ import annotations

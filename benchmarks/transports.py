@@ -1,8 +1,9 @@
 """The cost of LTP: bit/s over a veth with both ends on one core, and wall time under virtual time, against TCP.
 
-Over the veth, in turn and in the same run: LTP with its defaults, LTP with an ACK for each packet, iperf3's UDP if it is
+Over the veth, alternately in one run: LTP with its defaults, LTP with an ACK for each packet, iperf3's UDP if it is
 installed, and TCP; packets of 1500 bytes. Under virtual time eight hosts send to one at 10 and 1 Gbit/s. The difference
-between a long and a short run counts, so that booting and starting Python do not. Needs root, for the network namespaces.
+between a long and a short run is reported, which excludes boot and the start of Python. Needs root, for the network
+namespaces.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ def _iperf(here: str, there: str) -> float:
 
 
 def _wall(backend: uml.Uml, system: str, rate: str, size: int) -> float:
-    """Wall seconds of the whole run."""
+    """Return the wall time in seconds of the complete run."""
     asked = {
         "topo": "star", "jobs": 1, "workers": 9, "collective": "parameter_server", "compute": "1ms", "bytes": f"{size}B",
         "rate": rate, "iterations": 2, "system": [system], "buffer": "1MB",

@@ -27,7 +27,7 @@ RATE_BPS, SERVER, LEAF = 100e9, 8, 32
 
 
 def jobs(gpus: int, seed: int) -> list[Request]:
-    """As many as fit."""
+    """Return as many random jobs as fit on ``gpus`` GPUs."""
     draw, found = np.random.default_rng(seed), list[Request]()
     while True:
         wants, iteration_s = int(np.clip(draw.geometric(1 / 20), 2, 128)), float(draw.uniform(0.5, 2))

@@ -1,15 +1,13 @@
-"""Bottleneck packets per wall second: user-mode Linux under virtual time against ns-3, and htsim.
+"""Bottleneck packets per wall second: user-mode Linux under virtual time, compared with ns-3 and htsim.
 
-The same dumbbell with two bulk flows of Reno in each, in turn, in the same run. Of ns-3
-(the PyPI package ``ns3``, in an environment of its own below ``build/``) only
-``Simulator.Run`` counts; of user-mode Linux the difference between a long and a short
-run, so that booting and starting Python count in neither. Needs no privilege.
+The same dumbbell with two bulk flows of Reno in each, alternately, in one run. For ns-3 (the PyPI package ``ns3``, in a
+separate environment below ``build/``) only ``Simulator.Run`` counts. For user-mode Linux the difference between a long
+and a short run counts, which excludes boot and the start of Python. Needs no privilege.
 
-htsim, which is in no package, is compared with where its source is given:
-``python -m benchmarks.virtual_time --htsim PATH``, a checkout of
-github.com/Broadcom/csg-htsim; of its run only the loop over events counts. Its TCP is
-NewReno without SACK, with an ACK for each packet (none is delayed), no receive window and
-no headers: a packet means less work there than in a kernel, and more ACKs.
+htsim, which no package contains, is compared if its source is given: ``python -m benchmarks.virtual_time --htsim
+PATH``, a checkout of github.com/Broadcom/csg-htsim. Only its loop over events counts. Its TCP is NewReno without SACK,
+with an ACK for each packet (none is delayed), no receive window and no headers: a packet means less work there than in
+a kernel, and more ACKs.
 """
 
 from __future__ import annotations
@@ -51,7 +49,9 @@ CASES = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--htsim", type=Path, metavar="PATH", help="a checkout of csg-htsim, to be compared with, too")
+    parser.add_argument(
+        "--htsim", type=Path, metavar="PATH", help="checkout of csg-htsim (default: no comparison with htsim)"
+    )
     htsim: Path | None = parser.parse_args().htsim
     if htsim is not None:
         build_htsim(htsim, "htsim_dumbbell.cpp", HTSIM)
@@ -89,7 +89,8 @@ def install_ns3() -> None:
 
 
 def _uml(backend: uml.Uml, rate: int, mtu: int, buffer: int, size: int) -> tuple[int, float, float]:
-    """Packets through the bottleneck, virtual seconds from the first to the last, wall seconds of the whole run."""
+    """Return packets through the bottleneck, virtual seconds from the first to the last, and wall seconds of the
+    complete run."""
     asked = {
         "jobs": 2, "cc": ["reno"], "iterations": 1, "compute": "1ms", "bytes": f"{size}B", "start_offsets": "0ms,10ms",
         "rate": f"{rate}bit", "mtu": mtu, "buffer": f"{buffer}B", "sample_interval": "100ms", "nic": "inf", "ecn": "off",
@@ -105,7 +106,7 @@ def _uml(backend: uml.Uml, rate: int, mtu: int, buffer: int, size: int) -> tuple
 
 
 def _ns3(rate: int, mtu: int, buffer: int, seconds: float) -> float:
-    """Packets per wall second; counted by what was received, in full segments."""
+    """Return packets per wall second, counted by received bytes, in full segments."""
     command = [str(NS3 / "bin/python"), str(Path(ROOT) / "benchmarks/ns3_dumbbell.py")]
     done = subprocess.run(
         [*command, *map(str, (rate, mtu, buffer, seconds))], capture_output=True, text=True, check=True
@@ -159,7 +160,7 @@ def build(program: str, binary: Path, options: list[str], against: str) -> None:
 
 
 def _htsim(rate: int, mtu: int, buffer: int, seconds: float) -> float:
-    """Packets per wall second; counted by what was received, in full segments."""
+    """Return packets per wall second, counted by received bytes, in full segments."""
     done = subprocess.run(
         [str(HTSIM), *map(str, (rate, mtu, buffer, seconds))], capture_output=True, text=True, check=True
     )

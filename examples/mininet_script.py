@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Two switches, as of a Mininet tutorial."""
+"""A Mininet script with two switches, as in a Mininet tutorial."""
 
 from mininet.cli import CLI
 from mininet.link import TCLink

@@ -1,4 +1,4 @@
-"""Two sites, joined by a slower and longer link than those within each: a custom topology.
+"""A custom topology: two sites, joined by a link that is slower and longer than those within each.
 
 ::
 
@@ -26,7 +26,7 @@ class TwoSites(RoutedTopo):
 
     @classmethod
     def sized(cls, jobs, workers):
-        """As many as the experiment needs, if it names no number."""
+        """Return a topology with as many hosts as the experiment needs, if it names no number."""
         return cls(n=jobs * ((workers + 1) // 2))
 
     def wire(self, n=2):

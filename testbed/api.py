@@ -1,4 +1,7 @@
-"""Experiments from Python: `run`, `sweep` and `load`. Nothing here prints, and no signal handler is set: a notebook and a thread can call them."""
+"""Run experiments from Python: `run`, `sweep` and `load`.
+
+They do not print and set no signal handler, so a notebook and a thread can call them.
+"""
 
 from __future__ import annotations
 
@@ -63,11 +66,13 @@ def sweep(
     files: str | Path | Sequence[str | Path], /, *, executor: str = "local", parallel: int = 1, out: str | Path = "results", again: bool = False,
     renew: bool = False, quick: bool = False, retries: int | None = None, allow_external_code: bool = False, **fields: Any,
 ) -> list[Results]:  # fmt: skip
-    """Run the experiments of ``files`` (names, patterns such as ``experiments/*.toml``); the results of each, in order.
+    """Run the experiments of ``files`` (names, or patterns such as ``experiments/*.toml``), and return the results of
+    each, in order.
 
-    ``fields`` override those of every file. The other arguments are those of `run`. ``executor`` is ``local``, ``dask``, ``dask:tcp://HOST:PORT`` or ``slurm[:PARTITION]``; ``parallel``
-    is the number of concurrent runs. With more than one, a script calls this below ``if __name__ == "__main__":``. A run that
-    fails does not stop the others; the sweep raises `testbed.errors.TestbedError` at its end. Also raises what `run` raises.
+    ``fields`` override those of every file. The other arguments are those of `run`. ``executor`` is ``local``,
+    ``dask``, ``dask:tcp://HOST:PORT`` or ``slurm[:PARTITION]``; ``parallel`` is the number of concurrent runs. With
+    more than one, a script must call this below ``if __name__ == "__main__":``. A failed run does not stop the others;
+    the sweep raises `testbed.errors.TestbedError` at its end. Also raises what `run` raises.
     """
     given = _fields(fields, quick=quick, allow_external_code=allow_external_code)
     if isinstance(given.get("seeds"), list):
@@ -97,7 +102,7 @@ def sweep(
 def _swept(
     planned: list[Planned], machines: Mapping[str, Backend], out: Path, executor: str, parallel: int, again: Again, retries: int | None
 ) -> list[Path]:  # fmt: skip
-    """Run what is missing and sum up; the experiments' folders."""
+    """Run what is missing and summarise; return the experiments' folders."""
     choice.check(executor, machines)
     sweep_request.check_parallel(parallel, machines)
     work = stored.work(planned, out, lambda run: [machines[name] for name in backend_names.parse(run.spec.on)], again)
@@ -127,7 +132,7 @@ def _swept(
 
 
 def _files(given: str | Path | Sequence[str | Path]) -> list[str]:
-    """Names of files, patterns replaced by what they match; raises `RequestError` if that is nothing."""
+    """Return file names with patterns expanded. Raises `RequestError` if a pattern matches nothing."""
     found: list[str] = []
     for name in [given] if isinstance(given, (str, Path)) else given:
         matching = [str(name)] if not glob.has_magic(str(name)) else sorted(glob.glob(str(name)))
@@ -162,7 +167,7 @@ def _no_progress(_work: Work) -> Iterator[Observer]:
 
 
 def _fields(given: Mapping[str, Any], *, quick: bool, allow_external_code: bool) -> dict[str, Any]:
-    """What was given by name, as `testbed.spec` takes it; raises `RequestError` for a name that no field has."""
+    """Return keyword arguments in the form of `testbed.spec`. Raises `RequestError` for an unknown name."""
     known = [*Spec.__struct_fields__, *ALIASES, "set"]
     for name in given:
         if name not in known:
@@ -218,5 +223,5 @@ def _retries(retries: int | None) -> int | None:
 
 
 def _command(file: str | None, given: Mapping[str, Any], command: str = "run", *files: str) -> list[str]:
-    """The command line that asks for the same."""
+    """Return the equivalent command line."""
     return ["mltcp", command, *files, *([] if file is None else [file]), *declared.words(Spec, given)]

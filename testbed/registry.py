@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class UnknownContentError(RequestError):
-    """There is no content of that kind and name; the message suggests a close name or how to list all."""
+    """No content has that kind and name; the message suggests a close name or how to list all."""
 
 
 class ContentError(RequestError):
@@ -127,7 +127,7 @@ def _entry_points(kind: Kind) -> Sequence[importlib.metadata.EntryPoint]:
 
 
 def is_file_name(name: str) -> bool:
-    """Whether ``name`` means a custom file (it ends in ``.py``) rather than a registered name."""
+    """Return True if ``name`` is a custom file (it ends in ``.py``) instead of a registered name."""
     return name.endswith(".py")
 
 
@@ -152,7 +152,7 @@ def find(kind: Kind, name: str) -> ModuleType:
 
 
 def unknown(kind: Kind, name: str) -> str:
-    """The error message for an unknown name: what is unknown, and the closest name or the command that lists all."""
+    """Return the error message for an unknown name: the name, and the closest one or the command that lists all."""
     known = (*names(kind), *kind.also, *installed(kind))
     if (close := closest(name, known)) is None:
         way_out = f"Names: {', '.join(known)}. Or name a file: ./mine.py."

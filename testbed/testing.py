@@ -1,6 +1,6 @@
-"""Pytest fixtures to test custom content: a kernel that only records, and the smallest topology, collective and trace.
+"""Pytest fixtures to test custom content: a fake kernel that records, and the smallest topology, collective and trace.
 
-A ``conftest.py`` has ``pytest_plugins = ["testbed.testing"]``. Then a test takes a fixture by its name::
+A ``conftest.py`` has ``pytest_plugins = ["testbed.testing"]``. Then a test receives a fixture by its name::
 
     def test_my_settings(fake_kernel):
         settings.apply_all(my_settings, fake_kernel)
@@ -78,7 +78,10 @@ TRACE = """{
 
 @pytest.fixture
 def fake_kernel() -> FakeKernel:
-    """A kernel that records each setting in `calls`, and reads it back as Linux would. Nothing is changed on this machine."""
+    """Return a kernel that records each setting in `calls`, and reads it back as Linux would.
+
+    This machine is not changed.
+    """
     return FakeKernel()
 
 

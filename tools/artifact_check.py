@@ -45,7 +45,7 @@ class Value:
     claim: str = ""
 
     def agrees(self, measured: float | None) -> bool:
-        """Whether ``measured`` is within the tolerance; never agrees with never alone."""
+        """Return True if ``measured`` is within the tolerance; "never" (None) agrees only with "never"."""
         if self.expected is None or measured is None:
             return self.expected is measured
         return abs(measured - self.expected) <= self.tolerance
@@ -58,7 +58,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Check:
-    """One command of `mltcp`, what it takes on two cores, and the values that it has to give."""
+    """One command of `mltcp`, its cost on two cores, and its expected values."""
 
     id: str
     command: str
@@ -132,7 +132,7 @@ def check(one: Check, out: Path, runner: Runner) -> tuple[list[str], bool, int]:
 
 
 def main(argv: Sequence[str] | None = None, runner: Runner = run) -> int:
-    """Run the checks and print what they gave."""
+    """Run the checks and print the comparison. Returns an exit code."""
     parser = argparse.ArgumentParser(prog="artifact_check", description="Short runs of the headline claims, compared.")
     parser.add_argument("--only", metavar="ID", nargs="+", help="checks to run (default: all)")
     parser.add_argument("--out", type=Path, default=ROOT / OUT, help=f"folder for results (default: {OUT})")

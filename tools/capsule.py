@@ -48,7 +48,7 @@ def kernel_source(into: Path) -> None:
 
 
 def describe(path: Path) -> tuple[str, str]:
-    """What a file of the capsule is, and where it comes from."""
+    """Return the content and the origin of a file of the capsule."""
     folder = path.parts[0]
     if folder == "wheels":
         own = path.name.startswith("mltcp_testbed-")
@@ -123,16 +123,16 @@ def _git(*words: str) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Its exit code."""
+    """Build the capsule. Returns an exit code."""
     parser = argparse.ArgumentParser(prog="capsule", description="One archive that restores without network.")
     parser.add_argument(
-        "--out", type=Path, default=ROOT / "dist", metavar="FOLDER", help="where it goes (default: dist)"
+        "--out", type=Path, default=ROOT / "dist", metavar="FOLDER", help="folder for the archive (default: dist)"
     )
     parser.add_argument(
         "--kernel-source", type=Path, metavar="DEB", help="Debian's package of the kernel's source (default: from apt)"
     )
     parser.add_argument(
-        "--keep-image", action="store_true", help="the image and wheels that are there (default: built again)"
+        "--keep-image", action="store_true", help="use of the existing image and wheels (default: built again)"
     )
     options = parser.parse_args(argv)
     if not options.keep_image and (code := image.main([])):

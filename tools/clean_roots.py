@@ -1,8 +1,9 @@
-"""The wheel's demo on clean roots of Debian: ``python -m tools.clean_roots --times 3 bookworm trixie sid`` (root; mmdebstrap).
+"""Run the wheel's demo on clean roots of Debian: ``python -m tools.clean_roots --times 3 bookworm trixie sid`` (root;
+mmdebstrap).
 
-Each time a fresh root file system with Python and nothing else gets the wheel and the pinned packages, without network. A user who
-has no ``/dev/shm`` and no compiler then runs `mltcp demo`. A line each: seconds until the first figure and until the end, and a
-digest of all ``iterations.csv``, which is equal for the same Python version.
+Each time, a fresh root file system with only Python gets the wheel and the pinned packages, without network. A user
+without ``/dev/shm`` and without a compiler then runs `mltcp demo`. Prints a line for each: seconds until the first
+figure and until the end, and a digest of all ``iterations.csv``, which is equal for the same Python version.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ MOST_FIRST_FIGURE_S = 60.0
 
 @dataclass(frozen=True)
 class Demo:
-    """What one demo took, in s of wall time, and the digest of what it measured."""
+    """The wall times of one demo in s, and the digest of its tables."""
 
     first_figure_s: float
     whole_s: float
@@ -51,7 +52,8 @@ def root(suite: str, stale: bool = False) -> Path:
 
 
 def install(folder: Path, wheels: Path) -> None:
-    """The wheel and what it needs, in an environment of the root in ``folder``; by its own Python and pip."""
+    """Install the wheel and its requirements into an environment of the root in ``folder``, by the root's Python and
+    pip."""
     script = (
         f"mkdir -p /home/user && python3 -m venv /home/user/env && chown -R {USER}:{USER} /home/user && "
         "/home/user/env/bin/pip install -q --no-index --find-links /wheels /wheels/mltcp_testbed-*.whl"
@@ -95,7 +97,7 @@ def python_of(folder: Path) -> str:
 
 
 def once(suite: str, stale: bool = False) -> tuple[str, Demo]:
-    """A fresh root, from its tar to the demo's end; its Python version, and what it took."""
+    """Run the demo in a fresh root; return its Python version, and the result."""
     with tempfile.TemporaryDirectory(prefix=f"{suite}-", dir=FOLDER) as name:
         folder = Path(name)
         image.run(
@@ -113,9 +115,9 @@ def once(suite: str, stale: bool = False) -> tuple[str, Demo]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Its exit code: 1 where a first figure comes late, or digests of one Python version differ."""
+    """Run the demos. Returns an exit code: 1 if a first figure is late, or if digests of one Python version differ."""
     parser = argparse.ArgumentParser(prog="clean_roots", description="The wheel's demo on clean roots of Debian.")
-    parser.add_argument("suite", nargs="+", help="of Debian, such as bookworm")
+    parser.add_argument("suite", nargs="+", help="Debian suite, such as bookworm")
     parser.add_argument(
         "--times", type=int, default=1, metavar="N", help="fresh roots of each suite (default: %(default)s)"
     )

@@ -1,6 +1,6 @@
-"""``make demo-host``: the demo's main job under virtual time and on this machine's own kernel, side by side.
+"""``make demo-host``: run the demo's main job under virtual time and on this machine's kernel, and compare.
 
-A clock that is real may spoil its run: that is what the comparison shows, and no failure of it.
+A real clock may invalidate its run. The comparison shows this, and does not fail.
 """
 
 from __future__ import annotations

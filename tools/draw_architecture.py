@@ -62,7 +62,8 @@ def direct(arrows: Packages) -> list[tuple[str, str]]:
 
 
 def places(arrows: Packages) -> tuple[dict[str, tuple[float, float]], float]:
-    """Where each package is drawn, and how high the drawing is: of all orders within the floors the one with the clearest lines."""
+    """Return the position of each package and the height of the drawing, for the order within the floors that hides
+    the fewest lines."""
     # A package alone on its floor leaves half of it free, so that lines can pass.
     levels, lines = [level if len(level) > 1 else [*level, ""] for level in floors(arrows)], direct(arrows)
     height = ROW * len(levels) + 10
@@ -89,7 +90,7 @@ def places(arrows: Packages) -> tuple[dict[str, tuple[float, float]], float]:
 
 
 def svg(arrows: Packages) -> str:
-    """The whole drawing."""
+    """Return the complete drawing."""
     at, height = places(arrows)
     lines = [
         f'<path d="M{at[a][0]:.0f},{at[a][1] + TALL / 2:.0f} L{at[b][0]:.0f},{at[b][1] - TALL / 2:.0f}"/>'

@@ -1,12 +1,13 @@
-"""The bytes that a change of structure must not change.
+"""Record and check the bytes that a refactoring must not change.
 
     .venv/bin/python tools/golden.py record        # write tests/data/golden/digests.json
     .venv/bin/python tools/golden.py check         # run again and compare; code 1: other bytes, 3: another kernel
     .venv/bin/python tools/golden.py check 02-mltcp-reno 22-events
 
-Runs every plan of ``tests/data/golden/*.toml`` in user-mode Linux, one seed, and digests what was measured: each table without its
-header and without the column that names the system. Together they use every topology, congestion control, collective,
-scheduler and queue. Another build of the user-mode kernel gives other bytes, so its identity is recorded and compared first.
+Runs every plan of ``tests/data/golden/*.toml`` in user-mode Linux, with one seed, and digests the tables: each without
+its header and without the column that names the system. Together the plans use every topology, congestion control,
+collective, scheduler and queue. Another build of the user-mode kernel gives other bytes, so its identity is recorded
+and compared first.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ def same_kernel(recorded: Mapping[str, str], kernel: Mapping[str, str]) -> bool:
 
 
 def digests_of(experiment: Path) -> tuple[Digests, dict[str, str]]:
-    """Of all runs below an experiment's folder (one system, one seed); and which kernel made them."""
+    """Return the digests of all runs below an experiment's folder (one system, one seed), and the kernel that made
+    them."""
     found: Digests = {}
     kernel: dict[str, str] = {}
     for manifest in sorted(experiment.rglob("manifest.json")):
@@ -85,7 +87,7 @@ def run_all(
 
 
 def differences(before: Mapping[str, Digests], now: Mapping[str, Digests]) -> list[str]:
-    """A line for each table that is not what it was."""
+    """Return a line for each table that differs."""
     keys = [(plan, table) for plan in sorted({*before, *now}) for table in sorted({*before.get(plan, {}), *now.get(plan, {})})]  # fmt: skip
     return [
         f"{plan}: {table} is not what it was"
@@ -97,7 +99,7 @@ def differences(before: Mapping[str, Digests], now: Mapping[str, Digests]) -> li
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("action", choices=["record", "check"])
-    parser.add_argument("plans", nargs="*", help="which of them; all, if none is named")
+    parser.add_argument("plans", nargs="*", help="plans to run (default: all)")
     parser.add_argument("-j", "--parallel", type=int, default=len(os.sched_getaffinity(0)))
     parsed = parser.parse_args()
     if parsed.action == "record" and DIGESTS.exists():

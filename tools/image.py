@@ -80,7 +80,7 @@ def own_wheel(into: Path) -> Path:
 
 
 def wheels(into: Path) -> Path:
-    """All of both in a folder; the checkout's own."""
+    """Build the wheels of requirements and checkout in a folder; return the path of the checkout's."""
     into.mkdir(parents=True, exist_ok=True)
     requirements(into)
     return own_wheel(into)
@@ -139,13 +139,13 @@ def layers(archive: Path) -> list[str]:
 
 
 def unpacked_bytes(archive: Path) -> int:
-    """Of the image's file system."""
+    """Return the size in bytes of the image's file system."""
     with tarfile.open(archive) as tar:
         return sum(tar.getmember(name).size for name in layers(archive))
 
 
 def run(command: Sequence[str], what: str, **variables: str) -> str:
-    """Output of a program; raises `MachineError` with what it printed last."""
+    """Return the output of a program. Raises `MachineError` with its last lines if it fails."""
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **variables})
     if done.returncode:
         raise MachineError(f"{what} ({command[0]}):\n" + "\n".join((done.stdout + done.stderr).splitlines()[-15:]))
@@ -153,7 +153,7 @@ def run(command: Sequence[str], what: str, **variables: str) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Its exit code."""
+    """Build the image. Returns an exit code."""
     parser = argparse.ArgumentParser(prog="image", description="Build the container image of mltcp.")
     parser.add_argument(
         "--base", metavar="IMAGE", help="image to start from (default: Debian 12, from a registry or by mmdebstrap)"

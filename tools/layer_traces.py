@@ -1,4 +1,4 @@
-"""Models layer by layer, from their published shapes: ``python tools/layer_traces.py``.
+"""Make traces of models layer by layer, from their published shapes: ``python tools/layer_traces.py``.
 
 It writes ``workloads/traces/*-layers.json`` and ``*-fsdp.json``, which priorities need. In the forward pass every layer
 waits for its parameters. The backward pass goes from the last layer to the first. An all-reduce of each layer's gradients

@@ -1,7 +1,8 @@
-"""Learning rates of small models (`testbed.replay.training.models`): accuracy after 300 rounds without losses, by rate.
+"""Tune learning rates of small models (`testbed.replay.training.models`): accuracy after 300 rounds without losses, by
+rate.
 
-A model's default rate is taken from this table. It is tuned for the reference training: eight workers whose gradients
-arrive complete. Computed, without a network; takes some minutes. `python tools/learning_rates.py [MODEL ...]`
+This table gives a model's default rate. It is tuned for the reference training: eight workers whose gradients arrive
+complete. Computed, without a network; takes some minutes. `python tools/learning_rates.py [MODEL ...]`
 """
 
 from __future__ import annotations

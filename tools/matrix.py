@@ -1,9 +1,11 @@
-"""The same tests with everything the machine has: ``make matrix`` (``LINUX_SOURCE=…`` for a kernel source of one's own).
+"""Run the tests with every Python and kernel of this machine: ``make matrix`` (``LINUX_SOURCE=…`` for a custom kernel
+source).
 
-Every Python from 3.11 on that is found runs the unit tests in an environment of its own (``build/matrix/``); every
-``linux-source`` package that apt knows is built as user-mode Linux and runs a few of the golden plans twice, which must give
-the same bytes both times; where the compiler makes 32-bit programs (``gcc-multilib``), our modules are built for such a kernel, too, and must ask for no
-routine that it has not. One line for each at the end; code 1 if one failed. This takes about ten minutes for each.
+Every Python from 3.11 on runs the unit tests in a separate environment (``build/matrix/``). Every ``linux-source``
+package that apt knows is built as user-mode Linux and runs a few of the golden plans twice, which must give the same
+bytes both times. If the compiler makes 32-bit programs (``gcc-multilib``), the testbed's modules are built for such a
+kernel, too, and must use no routine that it lacks. Prints a line for each at the end; code 1 if one failed. Each takes
+about ten minutes.
 """
 
 from __future__ import annotations
@@ -31,11 +33,11 @@ FOLDERS = ("/usr/bin", "/usr/local/bin", "~/.local/bin", "~/.pyenv/versions/*/bi
 PLANS = ("01-reno", "02-mltcp-reno", "19-cassini")
 DEBIAN_PACKAGE = re.compile(r"linux-source-(\d+)\.(\d+)")
 
-Check = tuple[str, Callable[[], bool]]  # what it is called, and whether it passes
+Check = tuple[str, Callable[[], bool]]  # its name, and a function that returns True if it passes
 
 
 def pythons() -> list[Path]:
-    """Of each version from 3.11 on the first that is found."""
+    """Return one Python of each version from 3.11 on."""
     found: dict[tuple[int, int], Path] = {}
     for folder in (path for pattern in FOLDERS for path in sorted(glob.glob(os.path.expanduser(pattern)))):
         for path in Path(folder).glob("python3.*"):
@@ -75,7 +77,10 @@ def fetched(package: str) -> Path | None:
 
 
 def virtual_time(source: Path) -> bool:
-    """Whether this kernel builds, and repeats its runs to the byte. It has a separate cache, because runs take the newest kernel."""
+    """Return True if this kernel builds, and repeats its runs to the byte.
+
+    It has a separate cache, because runs use the newest kernel.
+    """
     os.environ["XDG_CACHE_HOME"] = str(BUILD / "cache")
     if not succeeds([sys.executable, "-m", "testbed", "kernel", "--linux-source", source]):
         return False
@@ -87,7 +92,8 @@ def virtual_time(source: Path) -> bool:
 
 
 def thirty_two_bits(source: Path) -> bool:
-    """Whether our modules build without a warning for a 32-bit kernel of this source (a tarball), and divide as that can."""
+    """Return True if the modules build without a warning for a 32-bit kernel of this source (a tarball), without
+    64-bit divisions."""
     folder = BUILD / "32" / source.name
     tree, built, modules = folder / "source", folder / "built", folder / "modules"
     for one in (tree, built, modules):
@@ -132,7 +138,8 @@ def succeeds(command: Sequence[str | Path], folder: Path = ROOT) -> bool:
 
 
 def checks(source: Path | None) -> list[Check]:
-    """All kernels of this machine, or only the kernel ``source``; in both cases all its Pythons."""
+    """Return the checks of all kernels of this machine, or only of the kernel ``source``; in both cases of all its
+    Pythons."""
     found: list[Check] = [(python.name, partial(unit_tests, python)) for python in pythons()]
     if source is not None:
         return [*found, (str(source), partial(virtual_time, source))]
@@ -148,8 +155,8 @@ def checks(source: Path | None) -> list[Check]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--linux-source", type=Path, help="a tarball or tree instead of the distribution's packages")
-    parser.add_argument("--list", action="store_true", help="only say what would be tested")
+    parser.add_argument("--linux-source", type=Path, help="tarball or tree instead of the distribution's packages")
+    parser.add_argument("--list", action="store_true", help="list of what would be tested; nothing is run")
     parsed = parser.parse_args()
     every = checks(parsed.linux_source)
     if parsed.list:

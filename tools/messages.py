@@ -1,4 +1,5 @@
-"""Every error message of the code, for reading: ``python -m tools.messages [FOLDER …]`` prints ``file:line: text``, one a line.
+"""Print every error message of the code, for reading: ``python -m tools.messages [FOLDER …]`` prints ``file:line:
+text``, one a line.
 
 A message is the first argument of an error of `testbed.errors`, of ``Lack(...)``, or of ``parser.error(...)``. ``{…}`` stands for a value.
 """

@@ -1,12 +1,13 @@
-"""Whether the tests notice faults: ``make mutants`` (ARGS="--only f-constant", ARGS=--list).
+"""Measure whether the tests detect faults: ``make mutants`` (ARGS="--only f-constant", ARGS=--list).
 
-``tools/mutants.toml`` holds 40 deliberate faults. Each one meets, in a copy of the checkout, the unit tests of its area, then
-three short runs in user-mode Linux (``tests/data/mutants/*.toml``), which must be valid and give the same bytes as without the
-fault. The first failure ends it. A fault that survives meets the quick set: no claim may get another verdict.
+``tools/mutants.toml`` holds 40 deliberate faults. For each one, in a copy of the checkout, the unit tests of its area
+run, then three short runs in user-mode Linux (``tests/data/mutants/*.toml``), which must be valid and give the same
+bytes as without the fault. The first failure ends it. A surviving fault is checked by the quick set: no claim may get
+another verdict.
 
-The copy, its kernel modules and ``results.csv`` lie below ``build/mutants``. A command that was stopped goes on with the next
-fault: a row stays while the fault and its file are the same, and for a survivor while the checkout is the same. Exit code 1:
-less than 90 % are caught, or one fault is undecided or does not build.
+The copy, its kernel modules and ``results.csv`` lie below ``build/mutants``. A stopped command continues with the next
+fault: a row stays while the fault and its file are the same, and for a survivor while the checkout is the same. Exit
+code 1: less than 90 % are caught, or one fault is undecided or does not build.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ SOURCES = (
 )
 LEAST_CAUGHT = 0.9
 LIMIT_S = 180.0
-HANGS = 3.0  # times what a stage takes without a fault
+HANGS = 3.0  # factor of a stage's duration without a fault
 NO_LIMIT_S = 24 * 3600.0
 CAUGHT, SURVIVED, UNDECIDED, DOES_NOT_BUILD = "caught", "survived", "undecided", "does not build"
 
@@ -87,7 +88,7 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Row:
-    """What came of one fault."""
+    """The result of one fault."""
 
     mutant: str
     result: str
@@ -138,7 +139,7 @@ def tracked() -> list[str]:
 
 
 def copy_tree() -> str:
-    """Bring the copy up to date, without any fault; returns a digest of `SOURCES`."""
+    """Update the copy, without any fault; return a digest of `SOURCES`."""
     digest = hashlib.sha256()
     names = tracked()
     wanted = set(names)
@@ -216,7 +217,10 @@ def faulty(mutant: Mutant) -> Iterator[None]:
 
 
 def build(file: str, limit_s: float) -> None:
-    """Build what tests and runs take, as `make setup` does, and what the file is part of; raises `BuildError`."""
+    """Build the requirements of tests and runs, as `make setup` does, and the product of ``file``.
+
+    Raises `BuildError`.
+    """
     steps = [["-m", "testbed.transports.datagram.native"]]
     if file.startswith("kernel/"):
         steps.append(["-c", "from testbed.backends.usermode import kernel; kernel.find().modules()"])
@@ -328,7 +332,7 @@ def tried(mutant: Mutant, areas: Mapping[str, Sequence[str]], sound: Reference, 
             print(f"{mutant.id} does not build:\n{error}", file=sys.stderr)
             return DOES_NOT_BUILD, ""
         except LimitError as error:
-            # A fault that makes a stage hang is caught; a machine that is slow decides nothing.
+            # A fault that makes a stage hang is caught; a slow machine gives no result.
             stage = f"unit {mutant.area}" if error.stage == "unit" else error.stage
             hangs = error.seconds >= HANGS * sound.seconds.get(stage, math.inf)
             return (CAUGHT, f"{stage}: hangs") if hangs else (UNDECIDED, f"{stage}: time is up")
@@ -345,7 +349,7 @@ def survivor(mutant: Mutant, experiments: Sequence[str], sound: Mapping[str, str
 
 
 def kept_rows() -> dict[str, Row]:
-    """By mutant, from the last command."""
+    """Return the rows of the last command, by mutant."""
     if not RESULTS.is_file():
         return {}
     with RESULTS.open(newline="") as file:
@@ -353,14 +357,14 @@ def kept_rows() -> dict[str, Row]:
 
 
 def still_holds(row: Row | None, mutant: Mutant, tree: str) -> bool:
-    """Whether the fault need not be tried again."""
+    """Return True if the fault need not be tried again."""
     if row is None or row.key != mutant.key():
         return False
     return row.result == CAUGHT or (row.result == SURVIVED and row.tree == tree)
 
 
 def write_rows(rows: Mapping[str, Row], order: Sequence[Mutant]) -> None:
-    """Replace the file at once, so that a stop leaves it whole."""
+    """Replace the file atomically, so that a stop leaves it complete."""
     new = RESULTS.with_suffix(".new")
     with new.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -384,14 +388,26 @@ def summary(rows: Sequence[Row]) -> tuple[str, bool]:
 def main() -> int:
     areas, mutants = read()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--list", action="store_true", help="the faults, and nothing is run")
+    parser.add_argument("--list", action="store_true", help="list of the faults; nothing is run")
     parser.add_argument(
-        "--only", nargs="+", metavar="ID", choices=[mutant.id for mutant in mutants], help="these faults"
+        "--only",
+        nargs="+",
+        metavar="ID",
+        choices=[mutant.id for mutant in mutants],
+        help="faults to test (default: all)",
     )
-    parser.add_argument("--again", action="store_true", help="faults that are in results.csv, too")
-    parser.add_argument("--limit", type=float, default=LIMIT_S, metavar="S", help="seconds for each fault; default 180")
-    parser.add_argument("--no-quick-set", action="store_true", help="survivors do not meet the quick set")
-    parser.add_argument("--experiments", nargs="+", metavar="TOML", help="the quick set; default experiments/*.toml")
+    parser.add_argument("--again", action="store_true", help="repetition of faults that are in results.csv")
+    parser.add_argument(
+        "--limit",
+        type=float,
+        default=LIMIT_S,
+        metavar="S",
+        help="time limit of each fault in seconds (default: %(default)s)",
+    )
+    parser.add_argument("--no-quick-set", action="store_true", help="no quick set for surviving faults")
+    parser.add_argument(
+        "--experiments", nargs="+", metavar="TOML", help="experiments of the quick set (default: experiments/*.toml)"
+    )
     asked = parser.parse_args()
     chosen = [mutant for mutant in mutants if not asked.only or mutant.id in asked.only]
     if asked.list:

@@ -70,7 +70,7 @@ class Page:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print a table of the pages and what is beyond a budget."""
+    """Print a table of the pages and the values above a budget. Returns an exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m tools.prose", description="Sentence lengths of documentation pages."
     )
@@ -108,7 +108,7 @@ def site() -> list[Path]:
 
 
 def judged(page: Page) -> bool:
-    """Whether budgets of means and shares apply: not to what a program writes."""
+    """Return True if budgets of means and shares apply; they do not apply to generated pages."""
     return page.name not in GENERATED
 
 

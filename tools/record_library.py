@@ -124,7 +124,7 @@ JOBS = {
 
 
 class _Samples:
-    """A sink that keeps what it is given."""
+    """A sink that keeps its samples."""
 
     def __init__(self) -> None:
         self.origin: Origin | None = None

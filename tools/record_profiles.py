@@ -1,7 +1,7 @@
 """Record the profiles that the importers' tests read: ``python -m tools.record_profiles [FOLDER]``.
 
 A small model trains with DDP over Gloo on this machine's CPU, once on one rank and once on two, under PyTorch's
-profiler and its `ExecutionTraceObserver`. What names this machine is taken out of their files, which are then packed
+profiler and its `ExecutionTraceObserver`. Names of this machine are removed from their files, which are then packed
 into ``tests/data/profiles``. Needs PyTorch; a minute.
 """
 

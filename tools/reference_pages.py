@@ -86,12 +86,12 @@ REMEDIES: Mapping[str, str] = {
 
 
 def fields() -> str:
-    """Every field of an experiment, and every option."""
+    """Return the page of experiment fields and options."""
     return field_tables.page()
 
 
 def commands() -> str:
-    """Every command."""
+    """Return the page of commands."""
     return "\n".join([COMMANDS_HEAD, *_commands()])
 
 
@@ -108,7 +108,7 @@ def _commands() -> Iterator[str]:
 
 
 def invariants() -> str:
-    """Every invariant, with its limits."""
+    """Return the page of invariants, with their limits."""
     remedies = (f"| {_label(name)} | {remedy} |" for name, remedy in REMEDIES.items())
     return "\n".join([INVARIANTS_HEAD, *_limits(), REMEDIES_HEAD, *remedies, ""])
 

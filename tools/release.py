@@ -1,4 +1,4 @@
-"""``make release``: everything of a release below ``dist/``, then the tag. ``make release DRY=1`` only checks.
+"""``make release``: build a release below ``dist/``, then set the tag. ``make release DRY=1`` only checks.
 
 The version is in ``testbed/__init__.py``. ``python -m tools.release --set 1.2.3`` writes it there, into the files that cite it,
 and as a heading with today's date into ``CHANGELOG.md``. Commit that, then `make release`. Nothing is pushed or published.
@@ -38,14 +38,17 @@ UNRELEASED = "## [Unreleased]\n"
 
 
 def version(root: Path = ROOT) -> str:
-    """That of a checkout."""
+    """Return the version of a checkout."""
     found = re.search(r'^__version__ = "([^"]+)"', (root / "testbed/__init__.py").read_text(), re.MULTILINE)
     assert found is not None
     return found[1]
 
 
 def set_version(new: str, root: Path = ROOT, today: datetime.date | None = None) -> None:
-    """Write a version and its date wherever they belong. Raises `RequestError`: no version, or one that the changelog has already."""
+    """Write a version and its date into all files that name them.
+
+    Raises `RequestError` for no version, or one in the changelog.
+    """
     if not re.fullmatch(r"\d+\.\d+\.\d+", new):
         raise RequestError(f"{new!r} is no version: three numbers, as in 1.2.3 (https://semver.org).")
     date = (today or datetime.date.today()).isoformat()
@@ -146,7 +149,7 @@ def build(dist: Path) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Its exit code."""
+    """Build or check a release. Returns an exit code."""
     parser = argparse.ArgumentParser(prog="release", description="Build a release below dist/, and tag it.")
     parser.add_argument("--set", metavar="VERSION", help="only write this version and today's date into the checkout")
     parser.add_argument("--dry", action="store_true", help="only check, and print the notes")

@@ -1,7 +1,7 @@
 """``python -m tools.report_crate``: RO-Crate metadata of the kept report, ``docs/report/ro-crate-metadata.json``.
 
-Names the report's files, what they are, and the software and command that made them; the `rocrate` package writes it.
-Run it again when a file is added, or the version changes; a test compares. Sizes and hashes are not in it: git has them.
+Lists the report's files with descriptions, and the software and command that made them; the `rocrate` package writes it.
+Run it again when a file is added, or the version changes; a test compares. Sizes and hashes are left to git.
 """
 
 from __future__ import annotations

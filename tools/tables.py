@@ -72,7 +72,7 @@ def jobs(summary: dict[str, Any]) -> str:
 
 
 def table(head: str, rows: Iterable[str]) -> str:
-    """In Markdown."""
+    """Return a Markdown table."""
     return "\n".join([f"| {head} |", "|" + "---|" * (head.count("|") + 1), *rows])
 
 

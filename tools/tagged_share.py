@@ -1,4 +1,4 @@
-"""The packets of a real model that each rule of `testbed.transports.datagram.tags` marks as important, and their share of the gradient.
+"""Measure how many packets of a real model each rule of `testbed.transports.datagram.tags` marks as important.
 
 Trains a model of `testbed.replay.ddp.models` on letters drawn from fonts, then on noise (as `--job ddp:…` does). It reads
 the gradients tensor by tensor, as a transport would, in packets of 1400 bytes. Needs PyTorch (`make torch`), and takes

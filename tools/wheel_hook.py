@@ -22,7 +22,7 @@ class WheelHook(BuildHookInterface[Any]):
     folder: tempfile.TemporaryDirectory[str] | None = None  # gone with this process, at the latest
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Before the wheel is built; not for an editable install, which uses the checkout's own."""
+        """Prepare the wheel's content; not for an editable install, which uses that of the checkout."""
         if version == "editable":
             return
         python = Path(self.root, ".venv/bin/python")
@@ -54,6 +54,6 @@ class WheelHook(BuildHookInterface[Any]):
         self.app.display_warning(f"a pure wheel, without the user-mode Linux kernel: {reason}")
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
-        """After it is built."""
+        """Clean up after the build."""
         if self.folder is not None:
             self.folder.cleanup()

@@ -8,10 +8,10 @@
          ╱ │ ╲   │╲    │╲
        h1 h2 h3 h4 h5 h6 h7
 
-The arguments are GPUs of each server: ``cluster,3,2,2``. A server is a router ``s1, s2, …``, a GPU a host ``h1, h2, …`` behind it, from
-the first server on, so that exchange inside a server crosses GPUs' NICs alone (``--nic inf``: unshaped NICs). Job schedulers learn from `servers`
-which hosts are one server: SJF-BCO's model needs this.
-Also for stock Mininet: ``mn --custom topologies/cluster.py --topo cluster,4,4``.
+The arguments are the GPUs of each server: ``cluster,3,2,2``. A server is a router ``s1, s2, …``, a GPU a host ``h1, h2,
+…`` behind it, from the first server on, so that an exchange inside a server crosses only GPUs' NICs (``--nic inf``:
+unshaped NICs). Job schedulers read from `servers` which hosts are one server: SJF-BCO's model needs this. Also for
+stock Mininet: ``mn --custom topologies/cluster.py --topo cluster,4,4``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Cluster(RoutedTopo):
 
     @classmethod
     def sized(cls, jobs: int, workers: int) -> Cluster:
-        """Up to four servers, and on each room for its share of every job."""
+        """Return up to four servers, each with enough GPUs for its part of every job."""
         servers = min(workers, 4)
         return cls(*[jobs * -(-workers // servers)] * servers)
 

@@ -29,7 +29,8 @@ class Dumbbell(RoutedTopo):
 
     @classmethod
     def sized(cls, jobs: int, workers: int) -> Dumbbell:
-        """Room for every job's first half of workers on the left, the rest on the right."""
+        """Return a dumbbell with hosts for every job's first half of workers on the left, and for the rest on the
+        right."""
         return cls(n=jobs * ((workers + 1) // 2))
 
     @classmethod

@@ -43,7 +43,7 @@ class FatTree(RoutedTopo):
 
     @classmethod
     def sized(cls, jobs: int, workers: int) -> FatTree:
-        """Four pods (eight edges), and on each edge room for its share of the jobs."""
+        """Return four pods (eight edges), with enough hosts on each edge for its part of the jobs."""
         return cls(k=4, hosts=max(2, -(-jobs // (8 // workers)) if workers <= 8 else jobs * -(-workers // 8)))
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Leaf and spine: every leaf linked to every spine; flows between leaves are hashed over the spines (ECMP).
+"""Leaf and spine: every leaf has a link to every spine; flows between leaves are hashed over the spines (ECMP).
 
 ::
 
@@ -13,12 +13,11 @@
      h1    h2    h3    h4   …
 
 Leaves are ``l1, l2, …``, spines ``s1, s2, …``, hosts ``h1, h2, …`` from the first leaf on.
-Counting a host's link as one of the experiment's rate (it is not shaped), a leaf's
-``hosts`` ask for ``hosts ÷ spines`` times what its uplinks carry at that rate: that is the
-oversubscription. Another one, if given, makes the uplinks slower or faster:
-each has ``hosts ÷ (spines × oversubscription)`` of the experiment's rate. With a fifth
-argument (``leafspine,2,2,4,2,8``) every host is a server of so many GPUs, which jobs that
-ask for GPUs share.
+A host's link counts as one of the experiment's rate (it is not shaped). A leaf's oversubscription
+is ``hosts ÷ spines``: the rate of its hosts ÷ that of its uplinks. Another one, if given, makes the
+uplinks slower or faster: each has ``hosts ÷ (spines × oversubscription)`` of the experiment's rate.
+With a fifth argument (``leafspine,2,2,4,2,8``) every host is a server with this number of GPUs,
+which jobs that request GPUs share.
 Also for stock Mininet: ``mn --custom topologies/leafspine.py --topo leafspine,2,2,2``.
 """
 
@@ -42,7 +41,7 @@ class LeafSpine(RoutedTopo):
 
     @classmethod
     def sized(cls, jobs: int, workers: int) -> LeafSpine:
-        """Two spines, up to four leaves, and on each leaf room for its share of every job."""
+        """Return two spines and up to four leaves, with enough hosts on each leaf for its part of every job."""
         leaves = min(workers, 4)
         return cls(leaves=leaves, spines=2, hosts=jobs * -(-workers // leaves))
 

@@ -1,4 +1,4 @@
-"""Parking lot: ``n`` bottlenecks in a row, one job across them all and others across one each.
+"""Parking lot: ``n`` bottlenecks in a row, one job across all of them and others across one each.
 
 ::
 
@@ -6,9 +6,9 @@
     h0_2 ─┤         h1_2 ─┤         h2_2 ─┤             hn_2 ─┤
       ⋮   s0 ═══════════ s1 ═══════════ s2 ═══ … ═══════════ sn
 
-Routers are ``s0 … sn``, the hosts of ``si`` are ``hi_1, hi_2, …``. Spread over it, job 0 goes
-from ``s0`` to ``sn``, job 1 from ``s0`` to ``s1``, job 2 from ``s1`` to ``s2``, and so on: the long
-one meets a competitor at every bottleneck.
+Routers are ``s0 … sn``, the hosts of ``si`` are ``hi_1, hi_2, …``. With the scheduler `spread`, job 0
+goes from ``s0`` to ``sn``, job 1 from ``s0`` to ``s1``, job 2 from ``s1`` to ``s2``, etc. The long one
+shares every bottleneck with one other job.
 Also for stock Mininet: ``mn --custom topologies/parking_lot.py --topo parking_lot,3``.
 """
 
@@ -30,7 +30,7 @@ class ParkingLot(RoutedTopo):
 
     @classmethod
     def sized(cls, jobs: int, workers: int) -> ParkingLot:
-        """A bottleneck for each job but the long one, and room for the halves of two jobs at each router."""
+        """Return a bottleneck for each job except the long one, and hosts for the halves of two jobs at each router."""
         return cls(n=max(2, jobs - 1), hosts=2 * ((workers + 1) // 2))
 
     @classmethod

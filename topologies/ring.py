@@ -8,11 +8,11 @@
     └────────────────────────────────────────────────────────────────────┘
 
 Routers are ``ai``, ``bi``, ``ci``; hosts ``xi`` (at ``ai``) and ``yi`` (at ``bi``), or ``xi_1,
-xi_2, …`` where there are several. Spread over it, job number i goes from ``ai`` to ``b(i+1)``
-and so shares bottleneck i with the job before and bottleneck i+1 with the job after it,
-all the way around: the circular dependency of MLTCP's figure 2.
+xi_2, …`` if there are several. With the scheduler `spread`, job number i goes from ``ai`` to ``b(i+1)``.
+So it shares bottleneck i with the previous job and bottleneck i+1 with the next one, around the ring:
+the circular dependency of MLTCP's figure 2.
 
-The routers ``ci`` make this the short way: in a plain loop of three links, the path over
+The routers ``ci`` make this the shortest path: in a plain loop of three links, the path over
 two of them would be longer than the path over the third.
 Also for stock Mininet: ``mn --custom topologies/ring.py --topo ring,3``.
 """
@@ -35,7 +35,7 @@ class Ring(RoutedTopo):
 
     @classmethod
     def sized(cls, jobs: int, workers: int) -> Ring:
-        """A bottleneck for each job, and room for half of its workers at either end."""
+        """Return a bottleneck for each job, and hosts for half of its workers at both ends."""
         return cls(n=max(3, jobs), hosts=(workers + 1) // 2)
 
     @classmethod

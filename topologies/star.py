@@ -9,11 +9,11 @@
          ⋮   h4
 
 Hosts are ``h1 … hn``, the router is ``s1``. As in a rack, every host's link has the same
-rate in both directions: the hosts that answer one of them at the same time (a parameter
-server's workers) meet in the queue at ``s1`` towards it. A host's own sending is shaped as
-by a network card. Workers of different jobs sit on different hosts and share no link; with
-a second argument (``star,4,8``) every host is a server of so many GPUs, which jobs that ask
-for GPUs share.
+rate in both directions. Hosts that answer one host at the same time (a parameter server's
+workers) share the queue at ``s1`` towards it. A NIC shapes the data that a host sends.
+Workers of different jobs are on different hosts and share no link. With a second argument
+(``star,4,8``) every host is a server with this number of GPUs, which jobs that request GPUs
+share.
 Also for stock Mininet: ``mn --custom topologies/star.py --topo star,4``.
 """
 

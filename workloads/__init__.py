@@ -1,5 +1,4 @@
-"""Traffic of the jobs: traces, collectives, and the worker that replays them inside a host.
+"""Content of jobs: traces, models, job lists, collectives, and importers.
 
-Uses nothing of the other packages; the worker and the collectives use nothing but the
-standard library, so that a worker starts fast inside any host.
+Collectives use only the standard library, so that a worker starts fast inside any host.
 """

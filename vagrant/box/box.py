@@ -49,7 +49,7 @@ CHECKOUT = "vagrant"  # where in the VM the checkout is
 WHEELS = "tmp/wheels"
 REQUIREMENTS = "tools/requirements.txt"
 PARTS = ("libvirt.box", "manifest.txt", "vmlinuz", "initrd.img")
-# What the environment in the box finds in the checkout.
+# Files of the checkout that the environment in the box uses.
 PACKAGES = ("testbed", "topologies", "workloads", "analysis")
 KERNELS = ("custom", "stock")
 
@@ -153,7 +153,7 @@ def _root(work: Path, suite: str, packages: Path | None, overlay: Path) -> None:
         f"tar-in {overlay} /",
         f"{in_root} chown -R vagrant:vagrant /home/vagrant",
         f"{in_root} chmod -R go-rwx /home/vagrant/.ssh",
-        # As provision.sh does, which then finds nothing left to do.
+        # As provision.sh does, which then has nothing left to do.
         f'ls "$1/{WHEELS}" > {wheels_list}',
         f"{in_root} chown -R vagrant:vagrant /{CHECKOUT}",
         f"{in_root} runuser -u vagrant -- env PIP_NO_INDEX=1 PIP_FIND_LINKS=/{WHEELS} /{CHECKOUT}/tools/setup.sh",
@@ -164,7 +164,7 @@ def _root(work: Path, suite: str, packages: Path | None, overlay: Path) -> None:
     if packages is not None:
         hooks += [
             f"{in_root} sh -c 'dpkg -i /tmp/linux-*.deb && rm /tmp/linux-*.deb'",
-            # So that provision.sh need not build what the kernel's package has already.
+            # So that provision.sh does not build the modules of the kernel's package again.
             f'mkdir -p "$1/var/lib/mltcp" && echo {modules_digest()} > "$1/var/lib/mltcp/modules-$(ls "$1/lib/modules")"',
         ]
     else:
@@ -183,7 +183,7 @@ def _root(work: Path, suite: str, packages: Path | None, overlay: Path) -> None:
 
 
 def _disk(work: Path) -> None:
-    """``box.img``: an ext4 file system, nothing around it, as qcow2."""
+    """Make ``box.img``: an ext4 file system without partitions, as qcow2."""
     variables = {"E2FSPROGS_FAKE_TIME": str(EPOCH), "SOURCE_DATE_EPOCH": str(EPOCH), "FOLDER": str(work)}
     script = f"""
 mkdir "$FOLDER/root"
@@ -201,7 +201,7 @@ rm -r "$FOLDER/root" "$FOLDER/root.tar"
 
 
 def _describe(entry: Path, name: str) -> None:
-    """``box.json``. The version follows from what is in the box: Vagrant keeps boxes by it."""
+    """Write ``box.json``. The version follows from the content of the box, because Vagrant identifies boxes by it."""
     box = entry / "libvirt.box"
     digest = sha256(box)
     provider = {"name": "libvirt", "url": f"file://{box}", "checksum_type": "sha256", "checksum": digest}
@@ -211,14 +211,14 @@ def _describe(entry: Path, name: str) -> None:
 
 
 def modules_digest() -> str:
-    """Of the modules' sources, as `provision.sh` computes it."""
+    """Return the digest of the modules' sources, as `provision.sh` computes it."""
     folder = Path(ROOT) / "kernel"
     files = [*sorted(folder.glob("*.[ch]")), folder / "Kbuild"]
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def _add(tar: tarfile.TarFile, path: Path, name: str, mode: int = 0o644) -> None:
-    """A file with nothing in it of who built it, and when."""
+    """Add a file without the builder's name and time."""
     entry = tarfile.TarInfo(name)
     entry.size, entry.mode, entry.mtime = path.stat().st_size, mode, EPOCH
     with path.open("rb") as content:
@@ -226,10 +226,17 @@ def _add(tar: tarfile.TarFile, path: Path, name: str, mode: int = 0o644) -> None
 
 
 def main() -> int:
-    """Build it, and say how it is used."""
+    """Build the box, and print how to use it. Returns an exit code."""
     parser = argparse.ArgumentParser(description="Build a Vagrant box for libvirt from Debian's packages.")
-    parser.add_argument("--kernel", choices=KERNELS, default="custom", help="ours, or Debian's own (%(default)s)")
-    parser.add_argument("--linux-source", type=Path, metavar="PATH", help="of the custom kernel: a tarball or tree")
+    parser.add_argument(
+        "--kernel",
+        choices=KERNELS,
+        default="custom",
+        help="kernel of the box: the testbed's, or Debian's (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--linux-source", type=Path, metavar="PATH", help="source of the custom kernel: tarball or tree"
+    )
     asked = parser.parse_args()
     try:
         catalogue = build(asked.kernel, asked.linux_source, lambda line: print(line, flush=True))

@@ -56,7 +56,7 @@ LEFT_OUT = [pattern for pattern in UNUSED if "/drivers/scsi/" not in pattern and
 
 
 def cache() -> Path:
-    """Where kernels and boxes are kept."""
+    """Return the folder of kernels and boxes."""
     return bpf.cache_dir() / "vm"
 
 
@@ -97,7 +97,7 @@ def ensure(source: Path | None, say: Say) -> Path:
 
 
 def sha256(file: Path) -> str:
-    """As `sha256sum` prints it."""
+    """Return the SHA-256 of a file in hexadecimal, as `sha256sum` prints it."""
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
@@ -141,7 +141,7 @@ def _module_sources() -> list[Path]:
 
 
 def _make(work: Path, goals: list[str], epoch: str, say: Say | None) -> None:
-    """Neither the time nor who builds enters the packages."""
+    """Build the packages without the builder's name and time."""
     variables = {
         "SOURCE_DATE_EPOCH": epoch,
         "KBUILD_BUILD_TIMESTAMP": f"@{epoch}",
@@ -158,9 +158,9 @@ def _make(work: Path, goals: list[str], epoch: str, say: Say | None) -> None:
 
 
 def main() -> int:
-    """Build it, and say where it is."""
+    """Build the kernel, and print its location. Returns an exit code."""
     parser = argparse.ArgumentParser(description="Build the VM's kernel as Debian packages.")
-    parser.add_argument("--linux-source", type=Path, metavar="PATH", help="a tarball or tree of Linux 6.1 or newer")
+    parser.add_argument("--linux-source", type=Path, metavar="PATH", help="tarball or tree of Linux 6.1 or newer")
     try:
         entry = ensure(parser.parse_args().linux_source, lambda line: print(line, flush=True))
     except TestbedError as error:

@@ -1,6 +1,6 @@
 """Ring all-gather: every rank holds one n-th of the tensor; after n-1 steps all hold all of it.
 
-``size`` is the whole tensor, the output; a rank sends (n-1)/n of it.
+``size`` is the complete tensor in bytes, the output; a rank sends (n-1)/n of it.
 """
 
 from __future__ import annotations

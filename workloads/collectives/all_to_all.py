@@ -1,6 +1,6 @@
-"""All-to-all: every rank sends another n-th of its tensor to each of the others, all at once.
+"""All-to-all: every rank sends a different n-th of its tensor to each other rank, all at the same time.
 
-``size`` is what one rank holds; it sends (n-1)/n of it (expert and embedding parallelism).
+``size`` is the tensor of one rank in bytes; it sends (n-1)/n of it (expert and embedding parallelism).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Recursive halving and doubling: an all-reduce in 2 log2(n) rounds.
 
-Reduce-scatter by exchanging half of what is left with a partner n/2, n/4, … ranks away,
-then all-gather on the way back (Rabenseifner; Thakur et al., 2005). A rank sends
-2(n-1)/n of the tensor. If n is no power of two, the ranks above the next lower one hand
-their tensor to a partner first and get the result last.
+Reduce-scatter by exchanging half of the remaining part with a partner n/2, n/4, … ranks away,
+then all-gather in reverse order (Rabenseifner; Thakur et al., 2005). A rank sends
+2(n-1)/n of the tensor. If n is no power of two, the ranks above the next lower one send
+their tensor to a partner first and receive the result last.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Parameter server, a single one: all workers push their gradients to rank 0, then pull the result.
 
-The incast case: n-1 senders share the server's link; then the server's link out carries
-n-1 copies (Li et al., OSDI 2014). Rank 0 serves and does not train. What is pushed may be lost, what is pulled may not.
+The incast case: n-1 senders share the server's link; then the server's link in the other direction carries n-1 copies
+(Li et al., OSDI 2014). Rank 0 is the server and does not train. Pushed gradients may be lost, pulled parameters may
+not.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from testbed.replay.exchange import Links, exchange
 from testbed.transports import Flow
 
 KIND = "all_reduce"
-WAITS = "hub"  # a worker that has pulled goes on, while the server still sends to others
+WAITS = "hub"  # a worker that has pulled continues while the server still sends to others
 
 
 def connections(n: int) -> int:

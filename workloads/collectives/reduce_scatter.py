@@ -1,6 +1,6 @@
 """Ring reduce-scatter: every rank ends up with the sum of one n-th of the tensor, after n-1 steps.
 
-``size`` is the whole tensor, the input; a rank sends (n-1)/n of it.
+``size`` is the complete tensor in bytes, the input; a rank sends (n-1)/n of it.
 """
 
 from __future__ import annotations
@@ -26,5 +26,6 @@ def run(rank: int, n: int, size: int, links: Links) -> None:
 
 
 def _sent_by(rank: int, n: int, size: int) -> list[int]:
-    """The part that ends at the left neighbour first: it has the longest way to go."""
+    """Return the sizes that a rank sends, first that of the part that ends at the left neighbour, which has the most
+    hops."""
     return [parts(n, size)[(rank - 1 - step) % n] for step in range(n - 1)]

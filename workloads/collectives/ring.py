@@ -2,9 +2,9 @@
 
 In every step each rank sends one n-th of the tensor to its right neighbour and receives
 one from its left, so that a rank sends 2(n-1)/n of the tensor (Patarasuk and Yuan, 2009).
-What a step sends is what the step before received; as in NCCL the chunks travel in
-slices, so that a slice may leave as soon as its predecessor has come in, but in fewer where
-one would not fill a packet: NCCL's have a least size, too.
+A step sends what the previous step received. As in NCCL, chunks are sent in slices, so
+that a slice may leave as soon as it has arrived. A small chunk has fewer slices, so that
+each fills a packet: NCCL's slices have a minimum size, too.
 """
 
 from __future__ import annotations

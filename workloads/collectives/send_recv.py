@@ -1,6 +1,6 @@
-"""Point to point: rank 0 sends everything to rank 1, whose one-byte answer ends it.
+"""Point to point: rank 0 sends the tensor to rank 1, whose one-byte answer ends the exchange.
 
-The synthetic job's one-way transfer; the answer travels back on the same connection.
+The synthetic job's one-way transfer; the answer returns on the same connection.
 """
 
 from __future__ import annotations

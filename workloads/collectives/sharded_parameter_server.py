@@ -1,8 +1,7 @@
 """Parameter servers, sharded: every rank serves one n-th of the parameters, and trains.
 
-Push: part j of the gradients goes to rank j; pull: rank j sends part j to all. A rank
-sends 2(n-1)/n of the tensor, as in a ring, but to all others at once (as BytePS places
-its servers; Jiang et al., OSDI 2020).
+Push: part j of the gradients goes to rank j. Pull: rank j sends part j to all. A rank sends 2(n-1)/n of the tensor, as
+in a ring, but to all others at the same time (as BytePS places its servers; Jiang et al., OSDI 2020).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Transpose all-reduce: rank i receives the i-th part of every rank, sums them up, and sends the sum to all (OptiReduce; Warraich et al., NSDI 2025).
 
-Every rank sends 2(n-1)/n of the tensor, directly to its receivers, so that a loss costs one part of one rank and does not
-spread. Each step pairs every rank with one to send to and one to receive from: no rank receives from two at once (the paper's incast
-of 1; it also lets receivers ask for more, which is not here: `sharded_parameter_server` sends the same to all others at once).
+Every rank sends 2(n-1)/n of the tensor, directly to its receivers, so that a loss costs one part of one rank and does
+not spread. Each step pairs every rank with one to send to and one to receive from: no rank receives from two at the
+same time (the paper's incast of 1). The paper's larger incasts are not implemented; `sharded_parameter_server` sends to
+all others at the same time.
 """
 
 from __future__ import annotations

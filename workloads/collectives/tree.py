@@ -1,8 +1,8 @@
-"""Tree all-reduce: sums travel up a binary tree to rank 0, the result down again, in slices.
+"""Tree all-reduce: sums go up a binary tree to rank 0, and the result down again, in slices.
 
-Rank i's children are 2i+1 and 2i+2. The root turns every slice around as soon as it has
-it from both children, so that both directions of a link are busy (as NCCL's trees are).
-Each rank but the root sends the tensor up once, and down to each of its children.
+Rank i's children are 2i+1 and 2i+2. The root returns every slice as soon as it has arrived
+from both children, so that both directions of a link are busy (as in NCCL's trees).
+Each rank except the root sends the tensor up once, and down to each of its children.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ ZONE = timezone(timedelta(hours=8))
 
 
 def recognises(head: str, path: Path) -> bool:
-    """By two columns that only it has together."""
+    """Recognise the log by two columns that only this format combines."""
     names = head.partition("\n")[0]
     return "gpu_num" in names and "gpu_time" in names
 

@@ -18,7 +18,7 @@ ZONE = timezone(timedelta(hours=8))
 
 
 def recognises(head: str, path: Path) -> bool:
-    """By a column that only it has."""
+    """Recognise the log by a column that only this format has."""
     return "gpu_num" in head.partition("\n")[0]
 
 

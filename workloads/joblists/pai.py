@@ -1,7 +1,7 @@
 """Alibaba PAI 2020: ``pai_task_table.csv`` with its header line (github.com/alibaba/clusterdata, cluster-trace-gpu-v2020).
 
-A job combines all of its tasks: ``plan_gpu`` is in per cent of a GPU for each of ``inst_num`` instances; a job that asks for parts of
-GPUs is rounded up to whole ones. Times are seconds.
+A job combines all of its tasks: ``plan_gpu`` is in per cent of a GPU for each of ``inst_num`` instances. Fractions of a
+GPU are rounded up. Times are in seconds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Job:
 
 
 def recognises(head: str, path: Path) -> bool:
-    """By a column that only it has."""
+    """Recognise the log by a column that only this format has."""
     return "plan_gpu" in head.partition("\n")[0]
 
 

@@ -109,6 +109,6 @@ def pacific_s(time: datetime, *, second_pass: bool = False) -> float:
 
 @cache
 def _daylight_saving(year: int) -> tuple[datetime, datetime]:
-    """Between which two local times of a year clocks are an hour ahead."""
+    """Return the two local times of a year between which daylight saving time holds."""
     march, november = datetime(year, 3, 8, 2), datetime(year, 11, 1, 2)
     return tuple(day + timedelta(days=(6 - day.weekday()) % 7) for day in (march, november))  # type: ignore[return-value]

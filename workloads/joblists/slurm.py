@@ -1,8 +1,9 @@
-"""Slurm: what ``sacct --parsable2`` prints, with its header line, or ``sacct --json`` (slurm.schedmd.com/sacct.html).
+"""Slurm: the output of ``sacct --parsable2``, with its header line, or of ``sacct --json``
+(slurm.schedmd.com/sacct.html).
 
-A job is a row; each task of a job array is one, too. Parts of a heterogeneous job (``1205+0``, ``1205+1``) are one job with the GPUs of all.
-Steps (``1205.batch``) are left out. A job's GPUs are ``gres/gpu`` of what was allocated. Its time is ``Elapsed``, which no change of the clock
-alters. A job that was cancelled counts for as long as it ran.
+A job is a row; each task of a job array is one, too. Parts of a heterogeneous job (``1205+0``, ``1205+1``) are one job
+with the GPUs of all. Steps (``1205.batch``) are left out. A job's GPUs are the allocated ``gres/gpu``. Its time is
+``Elapsed``, which a change of the clock does not affect. A cancelled job counts for as long as it ran.
 
 ``--json`` has its times in seconds since 1970. The other form has local times without their zone: they are read as UTC.
 """
@@ -182,7 +183,7 @@ def _of_row(row: dict[str, str], omitted: Omissions) -> Part:
 
 
 def _check_ended(state: str) -> None:
-    """Raises `RowError` for a job under way. States come with more words: CANCELLED by 1000."""
+    """Raise `RowError` for a job that has not ended. A state may have more words: CANCELLED by 1000."""
     if (first := state.upper().partition(" ")[0]) in _UNDER_WAY:
         raise RowError("it has not ended", first)
 

@@ -1,8 +1,9 @@
-"""Our own: CSV, or TOML with ``[[job]]``, of the same columns. It is written on purpose, so that a bad row refuses it.
+"""The testbed's own format: CSV, or TOML with ``[[job]]``, with the same columns. A bad row is an error, since the
+table is written for this purpose.
 
-A row has ``gradient_bytes`` and ``compute_s``, or names a ``trace``, which then gives both: one of the library or a file, perhaps with
-the device that turns its work into time (``mine.json --device h100``), or a model with its layout (``--model llama-7b --tp 8 --dp 4 --device h100``).
-A file is named relative to the table.
+A row has ``gradient_bytes`` and ``compute_s``, or names a ``trace`` with both: one of the library or a file, perhaps
+with the device that converts its work into time (``mine.json --device h100``), or a model with its layout (``--model
+llama-7b --tp 8 --dp 4 --device h100``). A file is named relative to the table.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ COUNTS = {"job": (0, 10**9), "gpus": (1, rows.MOST_GPUS), "iterations": (1, 10**
 TIMES = ("compute_s", "arrival_s")
 COLUMNS = (*COUNTS, *TIMES)
 TRACE = "trace"
-OF_TRACE = ("gradient_bytes", "compute_s")  # what a trace gives
+OF_TRACE = ("gradient_bytes", "compute_s")  # columns that a trace replaces
 ALIASES = {"arrives_s": "arrival_s"}
 OPTIONS: dict[str, Callable[[str], Any]] = {
     "--device": str,
