@@ -162,8 +162,8 @@ def _rule(axis: Any, runs: list[Run]) -> None:
         linestyle="--",
         label=f"{curve.slope:g} r + {curve.intercept:g}",
     )
-    axis.plot([], [], "o", color=style.JOBS[0], markersize=4, label="the kernel's (every 20th sample)")
-    axis.set(xlabel="bytes_ratio r", ylabel="F", title="F, as the kernel computes it")
+    axis.plot([], [], "o", color=style.JOBS[0], markersize=4, label="kernel (every 20th sample)")
+    axis.set(xlabel="bytes_ratio r", ylabel="F", title="F computed by the kernel")
     axis.legend(loc="upper left")
 
 

@@ -11,10 +11,12 @@ from matplotlib.ticker import MaxNLocator
 
 from testbed.core.runs import measured, metrics
 from testbed.core.runs.load import Experiment, Run
-from testbed.report import drawing, fluid_comparison, style
+from testbed.report import drawing, fluid_comparison, redrawing, style
+from testbed.report.figures import Tables
 from testbed.report.study import Study
 
 ID = "favoritism"
+PHASES, MODEL = f"{ID}-phases", f"{ID}-model"
 POSITION = 30
 TITLE = "Favouring the job that is ahead interleaves two jobs; favouring the one behind makes them overlap"
 TEXT = (
@@ -27,27 +29,34 @@ LAST = 5  # iterations judged
 
 
 def draw(study: Study, out: Path) -> list[Path]:
-    """Write ``favoritism.{png,pdf,csv}``."""
+    """Write ``favoritism.{png,pdf,csv}``, and the tables of its phases (first seed) and of the fluid model."""
     if not study.experiments:
         return []
     experiment = study.experiments[0]
-    shown = [cc for cc, role in experiment.roles.items() if role == "treatment"]
+    tables = {ID: _table(experiment), PHASES: _phases(experiment), MODEL: _model(experiment)}
+    return redrawing.publish(plot, tables, _caption(experiment), out)
+
+
+def plot(tables: Tables) -> Any:
+    """Communication phases under each F, and how much of them overlaps."""
+    table, phases = tables[ID], tables[PHASES]
+    shown = list(dict.fromkeys(phases["cc"]))
     figure, axes = style.new_figure(
         2, max(2, len(shown)), figsize=(5.2 * max(2, len(shown)), 7.2), height_ratios=(1.0, 0.9)
     )
-    period = max(float(metrics.pooled(experiment.runs_of(cc)[0].times).mean()) for cc in shown)
+    period = float(phases["mean_s"].max())
+    directions = dict(zip(table["cc"], table["direction"], strict=True))
     for axis, cc in zip(axes[0], shown, strict=False):
-        _waterfall(axis, experiment.runs_of(cc)[0], period)
-        axis.set_title(f"{_direction(experiment.runs_of(cc)[0])} F: {cc}")
+        _waterfall(axis, phases[phases["cc"] == cc], period)
+        axis.set_title(f"{directions[cc].capitalize()} F: {cc}")
     axes[0, 0].legend(loc="lower right", bbox_to_anchor=(1.0, 0.985), ncols=2, columnspacing=1, handlelength=1.2)
     for axis in axes[0, len(shown) :]:
         axis.remove()
     for axis in axes[1, 1:]:
         axis.remove()
     axes[1, 0].remove()
-    _overlaps(figure.add_subplot(axes[1, 0].get_gridspec()[1, :]), experiment)
-    drawing.caption(figure, _caption(experiment))
-    return drawing.save(figure, _table(experiment), out, ID)
+    _overlaps(figure.add_subplot(axes[1, 0].get_gridspec()[1, :]), table, tables[MODEL], directions)
+    return figure
 
 
 def _direction(run: Run) -> str:
@@ -55,11 +64,31 @@ def _direction(run: Run) -> str:
     return "constant" if at[0] == at[1] else "increasing" if at[1] > at[0] else "decreasing"
 
 
-def _waterfall(axis: Any, run: Run, period: float) -> None:
+def _phases(experiment: Experiment) -> pd.DataFrame:
+    """``cc, role, job, iteration, begin_s, end_s, mean_s`` of the first seed under MLTCP; ``mean_s``: of all its iterations."""
+    found = []
+    for cc, role in experiment.roles.items():
+        if role == "treatment":
+            run = experiment.runs_of(cc)[0]
+            mean = float(metrics.pooled(run.times).mean())
+            rows = metrics.phases(run.iterations)[["job", "iteration", "begin_s", "end_s"]]
+            found.append(rows.assign(cc=cc, role=role, mean_s=mean))
+    return pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=["cc", "role", "mean_s"])
+
+
+def _model(experiment: Experiment) -> pd.DataFrame:
+    """``cc, iteration, overlap``: the fluid model's share of a phase that is overlapped, mean over seeds."""
+    found = []
+    for cc in experiment.systems:
+        mean = np.mean([_fluid_overlap(run) for run in experiment.runs_of(cc)], axis=0)
+        found.append(pd.DataFrame({"cc": cc, "iteration": np.arange(len(mean)), "overlap": mean}))
+    return pd.concat(found, ignore_index=True)
+
+
+def _waterfall(axis: Any, phases: pd.DataFrame, period: float) -> None:
     """Communication phases, an iteration a line, seen from the first job's."""
-    phases = metrics.phases(run.iterations)
     begins = phases[phases["job"] == 0].set_index("iteration")["begin_s"]
-    for job in range(len(run.jobs)):
+    for job in sorted(phases["job"].unique()):
         rows = phases[phases["job"] == job]
         for iteration, origin in enumerate(begins):
             near = rows[(rows["end_s"] > origin - 0.45 * period) & (rows["begin_s"] < origin + 0.95 * period)]
@@ -77,26 +106,23 @@ def _waterfall(axis: Any, run: Run, period: float) -> None:
     axis.set_ylabel("iteration")
 
 
-def _overlaps(axis: Any, experiment: Experiment) -> None:
+def _overlaps(axis: Any, table: pd.DataFrame, model: pd.DataFrame, directions: dict[str, str]) -> None:
     styles = {"constant": style.REFERENCE, "increasing": style.JOBS[0], "decreasing": style.JOBS[1]}
-    for cc in experiment.systems:
-        runs = experiment.runs_of(cc)
-        colour = styles[_direction(runs[0])]
-        table = pd.DataFrame({run.seed: metrics.overlap(run.iterations).mean(axis="columns") for run in runs})
-        drawing.bundle(axis, table, colour, f"{cc} ({_direction(runs[0])} F)")
-        model = [_twin_overlap(run) for run in runs]
-        axis.plot(
-            table.index, np.mean(model, axis=0)[: len(table)], color=colour, linewidth=1.2, linestyle="--", zorder=5
-        )
+    for cc, direction in directions.items():
+        colour = styles[direction]
+        lines = table[table["cc"] == cc].pivot_table(index="iteration", columns="seed", values="overlap")
+        drawing.bundle(axis, lines, colour, f"{cc} ({direction} F)")
+        mine = model[(model["cc"] == cc) & model["iteration"].isin(lines.index)]
+        axis.plot(mine["iteration"], mine["overlap"], color=colour, linewidth=1.2, linestyle="--", zorder=5)
     axis.plot([], [], color=style.REFERENCE, linewidth=1.2, linestyle="--", label="fluid model, shares ∝ √F")
     axis.set_ylim(-0.03, 1.03)
     axis.set_xlabel("iteration")
-    axis.set_ylabel("share of a phase\nthat is overlapped")
+    axis.set_ylabel("overlapped share\nof a phase")
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, columnspacing=1.2, handlelength=1.6)
 
 
-def _twin_overlap(run: Run) -> np.ndarray:
+def _fluid_overlap(run: Run) -> np.ndarray:
     model = fluid_comparison.flows([run], 0.5)
     _, iterations, jobs = model.end_s.shape
     job, iteration = np.meshgrid(np.arange(jobs), np.arange(iterations))

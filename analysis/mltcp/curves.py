@@ -12,11 +12,14 @@ from matplotlib.ticker import MaxNLocator
 
 from testbed.core.runs import measured
 from testbed.core.runs.load import Experiment, Run
-from testbed.report import drawing, fluid_comparison, style
+from testbed.models.curves import Curve
+from testbed.report import drawing, fluid_comparison, redrawing, style
 from testbed.report import observations as observed
+from testbed.report.figures import Tables
 from testbed.report.study import Study
 
 ID = "curves"
+TIMES, SHAPES = f"{ID}-times", f"{ID}-shapes"
 POSITION = 40
 TITLE = "Every increasing F interleaves two and four jobs; decreasing ones never do"
 TEXT = (
@@ -32,28 +35,28 @@ MARKERS = ("o", "s", "^", "v")  # of numbers of jobs
 
 
 def draw(study: Study, out: Path) -> list[Path]:
-    """Write ``curves.{png,pdf,csv}``."""
+    """Write ``curves.{png,pdf,csv}``, and the tables of the iterations with the fewest jobs and of the functions."""
     if not study.experiments:
         return []
     table = _table(study)
-    numbers, names = (
-        sorted({len(run.jobs) for run in study.runs}),
-        [name for name in COLOURS if name in set(table["curve"])],
-    )
-    figure, axes = style.new_figure(2, 2, figsize=(12.0, 8.6))
-    _shapes(axes[0, 0], study.runs)
     smallest = min(study.experiments, key=lambda one: len(one.runs[0].jobs))
-    _trajectories(axes[0, 1], smallest)
+    note = f"{drawing.setting(study.runs[0])}; {drawing.count(table['seed'].nunique(), 'seed')}; “constant” is {_base(study)}"
+    return redrawing.publish(plot, {ID: table, TIMES: _times(smallest), SHAPES: _functions(study.runs)}, note, out)
+
+
+def plot(tables: Tables) -> Any:
+    """The functions, iteration times, and for each function how soon jobs interleave and the steady state."""
+    table = tables[ID]
+    numbers, names = sorted(table["jobs"].unique()), [name for name in COLOURS if name in set(table["curve"])]
+    figure, axes = style.new_figure(2, 2, figsize=(12.0, 8.6))
+    _shapes(axes[0, 0], tables[SHAPES])
+    _trajectories(axes[0, 1], tables[TIMES])
     _soon(axes[1, 0], table, numbers, names)
     _end(axes[1, 1], table, numbers, names)
     for axis in axes[1]:
         axis.set_xticks(range(len(names)), [name.replace("_", "\n") for name in names])
         axis.grid(visible=False, axis="x")
-    drawing.caption(
-        figure,
-        f"{drawing.setting(study.runs[0])}; {drawing.count(table['seed'].nunique(), 'seed')}; “constant” is {_base(study)}",
-    )
-    return drawing.save(figure, table, out, ID)
+    return figure
 
 
 def _base(study: Study) -> str:
@@ -85,27 +88,41 @@ def _ideals(run: Run) -> list[float]:
     return measured.ideals_s(run)
 
 
-def _shapes(axis: Any, runs: list[Run]) -> None:
+def _functions(runs: list[Run]) -> pd.DataFrame:
+    """``curve, slope, intercept`` of every function."""
+    found = {curve.name: curve for run in runs if (curve := fluid_comparison.curve(run))}
+    return pd.DataFrame([{"curve": one.name, "slope": one.slope, "intercept": one.intercept} for one in found.values()])
+
+
+def _times(experiment: Experiment) -> pd.DataFrame:
+    """``jobs, curve, seed, iteration, time``: each iteration ÷ ideal, mean over jobs."""
+    parts = []
+    for run in experiment.runs:
+        times = (run.times / measured.ideal_s(run)).mean(axis="columns")
+        rows = pd.DataFrame({"iteration": times.index, "time": times.to_numpy()})
+        parts.append(rows.assign(jobs=len(run.jobs), curve=fluid_comparison.curve(run).name, seed=run.seed))
+    return pd.concat(parts, ignore_index=True)[["jobs", "curve", "seed", "iteration", "time"]]
+
+
+def _shapes(axis: Any, functions: pd.DataFrame) -> None:
     r = np.linspace(0, 1, 101)
-    for name, curve in {fluid_comparison.curve(run).name: fluid_comparison.curve(run) for run in runs}.items():
-        axis.plot(r, curve(r), color=COLOURS[name], linewidth=2, label=name.replace("_", " "))
-    axis.set(xlabel="bytes_ratio r", ylabel="F(r)", title="The functions")
+    for name, slope, intercept in zip(functions["curve"], functions["slope"], functions["intercept"], strict=True):
+        axis.plot(r, Curve(name, slope, intercept)(r), color=COLOURS[name], linewidth=2, label=name.replace("_", " "))
+    axis.set(xlabel="bytes_ratio r", ylabel="F(r)", title="Functions F")
     axis.legend(loc="upper center", ncols=2, fontsize=8, bbox_to_anchor=(0.5, 1.0))
     axis.set_ylim(0, 2.75)
 
 
-def _trajectories(axis: Any, experiment: Experiment) -> None:
-    for cc in experiment.systems:
-        runs = experiment.runs_of(cc)
-        name = fluid_comparison.curve(runs[0]).name
-        table = pd.DataFrame({run.seed: (run.times / measured.ideal_s(run)).mean(axis="columns") for run in runs})
-        drawing.bundle(axis, table, COLOURS[name], name.replace("_", " "), band=False)
+def _trajectories(axis: Any, times: pd.DataFrame) -> None:
+    for name in dict.fromkeys(times["curve"]):
+        lines = times[times["curve"] == name].pivot_table(index="iteration", columns="seed", values="time")
+        drawing.bundle(axis, lines, COLOURS[name], name.replace("_", " "), band=False)
     axis.axhline(1, color=style.REFERENCE, linewidth=0.8, linestyle="--")
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set(
         xlabel="iteration",
         ylabel="iteration time ÷ ideal",
-        title=f"{drawing.count(len(experiment.runs[0].jobs), 'job')}, iteration by iteration",
+        title=f"Iterations of {drawing.count(int(times['jobs'].iloc[0]), 'job')}",
     )
 
 
@@ -151,7 +168,7 @@ def _soon(axis: Any, table: pd.DataFrame, numbers: list[int], names: list[str]) 
         axis.plot([], [], marker, color=style.REFERENCE, markersize=4, label=f"{drawing.count(number, 'job')}")
     axis.plot([], [], "D", color=style.REFERENCE, markersize=6, label="fluid model, ∝ F")
     axis.plot([], [], "D", color=style.REFERENCE, markersize=6, fillstyle="none", label="fluid model, ∝ √F")
-    axis.set(ylabel="iterations until interleaved", title="How soon", ylim=(0, 1.12 * never))
+    axis.set(ylabel="iterations", title="Iterations until interleaved", ylim=(0, 1.12 * never))
     axis.set_xlim(-0.6, len(names) - 0.4)
     axis.yaxis.set_major_locator(MaxNLocator(integer=True))
     axis.legend(fontsize=8, ncols=2, loc="lower right")
@@ -172,6 +189,6 @@ def _end(axis: Any, table: pd.DataFrame, numbers: list[int], names: list[str]) -
     axis.axhline(1, color=style.REFERENCE, linewidth=0.8, linestyle="--")
     axis.set(
         ylabel="last ten iterations ÷ ideal",
-        title="Where they end"
+        title="Last ten iterations"
         + (f" (from left to right: {', '.join(map(str, numbers))} jobs)" if len(numbers) > 1 else ""),
     )
