@@ -1,7 +1,7 @@
-# What a person types. `make demo` and `make test` set everything up by themselves.
+# Commands for people. `make demo` and `make test` run the set-up first.
 
 PYTHON := .venv/bin/python
-# The testbed's own kernel work needs root; ask for it only if we are not.
+# Work on this machine's kernel needs root: sudo, unless make runs as root.
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .PHONY: help setup environment python kernel modules torch demo demo-host test test-unit test-uml test-netns test-long coverage matrix check mutants benchmarks reproduce reproduce-measured reproduce-there agreement artifact-check image capsule release figures report docs docs-pages docs-packages prose clean
@@ -37,14 +37,14 @@ help:
 	@echo "make benchmarks      cost per ACK in eBPF, of a start, and of a sample; network set-up time; speed relative to ns-3"
 	@echo "make clean           removal of the environment, results, and figures"
 
-# What set-up says where it was asked for; other targets need it, and say nothing of it.
+# Messages of the set-up, only for `make setup`; other targets run it silently.
 asked = $(if $(filter setup,$(MAKECMDGOALS)),echo,:)
 
 environment:
 	@$(asked) "looking for system packages, and for Python packages in .venv"
 	@tools/setup.sh
 
-# Python's packages alone: what figures take, and a machine that only talks to others.
+# Only Python's packages: enough for figures, and for a machine that only drives others.
 python:
 	@tools/setup.sh --python
 
@@ -52,7 +52,7 @@ setup: environment
 	@$(asked) "building the core of the transports (build/)"
 	@$(PYTHON) -m testbed.transports.datagram.native >/dev/null
 	@$(asked) "looking for the user-mode Linux kernel (\$${XDG_CACHE_HOME:-~/.cache}/mltcp); building it takes minutes, once"
-	@$(PYTHON) -m testbed kernel --if-missing || { [ $$? -eq 3 ] && echo "Going on without it: --on uml will not work." >&2; }
+	@$(PYTHON) -m testbed kernel --if-missing || { [ $$? -eq 3 ] && echo "Continuing without it: --on uml will not work." >&2; }
 	@$(asked) "Set-up is done. Next: make demo"
 
 kernel: environment
@@ -65,7 +65,7 @@ modules:
 	cp kernel/*.[ch] kernel/Kbuild build/modules
 	$(MAKE) -C $(KERNEL) M="$(CURDIR)/build/modules" modules
 
-# The main job, and what real training sends: under virtual time, so that it comes out alike on every machine.
+# The main experiment of the demo, under virtual time, so that the result is the same on every machine.
 MAIN := --topo dumbbell --jobs 4
 demo: setup
 	$(PYTHON) -m testbed demo
@@ -74,21 +74,21 @@ demo: setup
 demo-host: setup
 	$(PYTHON) tools/demo_host.py $(MAIN)
 
-# PyTorch, for real training as a job and for recording; large, so not part of the set-up. The only packages without hashes:
-# which build of PyTorch fits depends on the machine's GPU and its index.
+# PyTorch, for real training as a job and for recording; large, so not part of the set-up. The only packages without hashes,
+# because the right build of PyTorch depends on the machine's GPU.
 torch: environment
 	.venv/bin/pip install -qq --disable-pip-version-check --root-user-action=ignore -e '.[torch]'
 
-# Three tiers, each with its closing line; one that fails does not keep the next from running. On all cores, but for what judges
-# a run by a real clock, or loads programs by names that the whole kernel knows: that has the machine for itself.
+# Three tiers, each with a closing line; a failed one does not stop the next. They use all cores, except tests marked `alone`, which
+# judge a run by a real clock, or load programs under names that are global in the kernel.
 CORES := $(shell nproc)
-# SLOW=1: with the tests marked slow, as continuous integration runs them.
+# SLOW=1: also tests marked slow, as in continuous integration.
 PYTEST := $(PYTHON) -m pytest $(if $(SLOW),--slow)
 SIDE_BY_SIDE := -n $(CORES) --dist loadgroup
-# COVERAGE=1: fails, too, if the unit tests reach less of any of the pure rooms than pyproject.toml asks for.
+# COVERAGE=1: fails, too, if the unit tests cover less of a pure package than pyproject.toml requires.
 PURE = $(subst .,/,$(shell $(PYTHON) -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['tool']['coverage']['run']['source'])"))
 unit_tier = $(PYTEST) tests/unit $(SIDE_BY_SIDE) $(if $(COVERAGE),--cov --cov-report=term \
-	$(foreach room,$(PURE),&& $(PYTHON) -m coverage report --include="$(room)/*" --format=total))
+	$(foreach package,$(PURE),&& $(PYTHON) -m coverage report --include="$(package)/*" --format=total))
 uml_tier = $(PYTEST) tests/uml $(SIDE_BY_SIDE)
 netns = $(SUDO) env PYTHONDONTWRITEBYTECODE=1 $(PYTEST) -p no:cacheprovider tests/netns
 netns_tier = $(netns) $(SIDE_BY_SIDE) -m "not alone"
@@ -111,7 +111,7 @@ test-uml: setup
 test-netns: setup
 	$(call tiers,netns alone)
 
-# What takes hours, and is proved now and then: kills at a hundred random moments, properties by thousands of examples.
+# Tests that take hours, for occasional runs: kills at a hundred random moments, properties by thousands of examples.
 test-long: setup
 	@code=0; \
 	$(PYTEST) tests/unit $(SIDE_BY_SIDE) --slow --hypothesis-profile long || code=1; \
@@ -119,7 +119,7 @@ test-long: setup
 	$(netns) -m long || code=1; \
 	exit $$code
 
-# docs/how-to/vm.md. The VM's own things; nothing else here needs them.
+# Packages for the VM only (docs/how-to/vm.md).
 VM_TOOLS := vagrant vagrant-libvirt libvirt-daemon-system libvirt-clients dnsmasq-base iptables qemu-system-x86 \
 	qemu-utils mmdebstrap e2fsprogs fakeroot rsync openssh-client dbus
 KERNEL_TOOLS := kmod cpio debhelper dpkg-dev dwarves libelf-dev libssl-dev
@@ -127,11 +127,11 @@ vm-tools:
 	$(SUDO) apt-get -q update
 	$(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get -qy install --no-install-recommends $(VM_TOOLS) $(KERNEL_TOOLS)
 
-# For the test that looks at the report in a browser.
+# For the test of the report in a browser.
 browser:
 	$(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get -qy install --no-install-recommends chromium
 
-# clang's own runtime, for the tests of the transports' core that it watches and feeds (60 MB).
+# clang's runtime for sanitizers and fuzzing, for the tests of the transports' core (60 MB).
 libfuzzer:
 	$(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get -qy install --no-install-recommends libclang-rt-dev
 
@@ -154,7 +154,7 @@ check: environment
 	.venv/bin/lint-imports --no-cache
 	.venv/bin/clang-format --dry-run -Werror testbed/transports/datagram/native/*.[ch] tests/unit/transports/*.[ch]
 
-# The site. Its packages come with hashes, too, and are installed once.
+# The documentation site. Its packages have hashes, too, and are installed once.
 docs-packages: environment
 	@cmp -s tools/docs-requirements.txt .venv/docs-installed || { echo "installing packages for the documentation into .venv" && \
 		.venv/bin/pip install -qq --disable-pip-version-check --root-user-action=ignore --require-hashes --no-deps --only-binary :all: \
@@ -167,7 +167,7 @@ docs: docs-pages docs-packages
 prose: docs-packages
 	$(PYTHON) -m tools.prose
 
-# Pages that follow from the code: a test compares them.
+# Pages generated from the code; a test compares them.
 docs-pages: environment
 	$(PYTHON) tools/draw_architecture.py
 	$(PYTHON) -m tools.reference_pages
@@ -181,11 +181,11 @@ capsule: setup
 release: $(if $(DRY),environment,setup)
 	$(PYTHON) -m tools.release $(if $(DRY),--dry)
 
-# With everything that is found here: Pythons, and the distribution's kernels. Not a part of `make test`.
+# With every Python found here, and the distribution's kernels. Not part of `make test`.
 matrix: setup
 	$(PYTHON) tools/matrix.py $(if $(LINUX_SOURCE),--linux-source "$(LINUX_SOURCE)")
 
-# Deliberate faults, one at a time (docs/how-to/run-the-tests.md). Not a part of `make test`. ARGS="--only f-constant", ARGS=--list
+# Deliberate faults, one at a time (docs/how-to/run-the-tests.md). Not part of `make test`. ARGS="--only f-constant", ARGS=--list
 mutants: setup
 	$(PYTHON) tools/mutants.py $(ARGS)
 
@@ -200,47 +200,46 @@ benchmarks: setup
 	$(PYTHON) benchmarks/tagging.py
 	$(SUDO) $(PYTHON) benchmarks/transports.py
 
-# Where the experiments run: vagrant (a VM that is up), uml (virtual time, no privilege) or host (this machine's kernel).
+# Backend of the experiments: vagrant (a running VM), uml (virtual time, no privilege) or host (this machine's kernel).
 vm_is_up = $(and $(wildcard .vagrant/machines/*/*/id),$(findstring state$(comma)running,$(shell vagrant status --machine-readable)))
 comma := ,
-# Asked once, and only by what needs it: Vagrant takes seconds to answer.
+# Evaluated once, and only if used, because Vagrant takes seconds to answer.
 backend_given := $(ON)
 ON ?= $(eval ON := $(if $(vm_is_up),vagrant,uml))$(ON)
-# What provisioning makes in the testbed's own VM: there, the VM is this host.
+# A file that provisioning makes in the testbed's VM. Inside the VM, the backend is `host`.
 VM_MARK := /var/lib/mltcp/vm
-# The VM's clock, from outside or from inside: where nothing else is asked for, what the VM carries is measured first.
+# The VM's backend, from outside or from inside. Without ON, the capacity of the VM is measured first.
 vm_clock = $(if $(wildcard $(VM_MARK)),host,$(if $(vm_is_up),vagrant))
 measured = $(if $(backend_given),,$(vm_clock))
 virtual = $(filter uml vagrant-uml,$(ON))
 again = $(MAKE) --no-print-directory
-# Each backend has its folder, and so has QUICK=1 (fewer seeds, coarser grids): what runs here must not replace what ran there.
+# Each backend has a folder, and so has QUICK=1 (fewer seeds, coarser grids), so that results never replace those of another backend.
 backend = $(firstword $(subst :, ,$(ON)))
 RESULTS ?= results$(if $(virtual),,/$(backend))$(if $(QUICK),/quick)
-# Which of them, and what else to say of all: FIGURE=cdf-reno, PAPER=ltp (a folder of analysis/), EXPERIMENTS=experiments/cdf-reno.toml,
+# Selection: FIGURE=cdf-reno, PAPER=ltp (a folder of analysis/), EXPERIMENTS=experiments/cdf-reno.toml. Flags for all of them:
 # ARGS="--seeds 3 --set rate=50mbit"
 files_of = $(wildcard $(foreach figure,$(1),experiments/$(figure).toml experiments/$(figure).*.toml))
 figures_of = $(subst _,-,$(basename $(notdir $(wildcard analysis/$(1)/*.py))))
 EXPERIMENTS ?= $(if $(FIGURE),$(call files_of,$(FIGURE)),$(if $(PAPER),$(call files_of,$(call figures_of,$(PAPER))),experiments/*.toml))
 PARALLEL ?= $(if $(filter uml,$(ON)),$(shell nproc),1)
 
-# The figure `twin` compares runs under virtual time with the same ones on `flow`; the others need none of these.
+# The figure `twin` compares runs under virtual time with the same runs on `flow`; other figures do not need the latter.
 twin = $(and $(virtual),$(filter experiments/twin.toml,$(wildcard $(EXPERIMENTS))))
-# The report is of the experiments that were asked for.
+# The report covers only the selected experiments.
 only = $(if $(filter-out experiments/*.toml,$(EXPERIMENTS)),--experiments $(EXPERIMENTS))
 
-# What is there already is not run again, so that it goes on wherever it was stopped. Runs that failed or are invalid
-# do not keep the report from being written.
+# Existing results are kept, so a stopped command continues. Failed and invalid runs do not prevent the report.
 reproduce:
 	@$(if $(strip $(EXPERIMENTS)),,echo "no experiments of figure '$(FIGURE)' or paper '$(PAPER)'. Papers: $(filter-out __pycache__,$(notdir $(patsubst %/,%,$(wildcard analysis/*/))))" >&2; exit 2)
 	@$(MAKE) --no-print-directory $(if $(measured),reproduce-measured,reproduce-there)
 
-# Experiments that need more than the VM carries run in virtual time: in the VM if its kernel for that is built, else here.
+# Experiments that exceed the capacity of the VM run in virtual time: in the VM if its user-mode kernel is built, else here.
 reproduce-measured: python
 	@on=$$($(if $(filter host,$(vm_clock)),$(SUDO)) $(PYTHON) -m testbed sweep $(EXPERIMENTS) $(if $(QUICK),--quick) $(ARGS) \
 		--on $(vm_clock) --measure backend) || exit $$?; \
 	$(again) reproduce-there ON=$$on MEASURED=$(vm_clock)
 
-# The clock that is too slow for the others is what `agreement` is about: it stays there, at a rate that the VM holds.
+# `agreement` compares backends, so it runs in the VM even if that is too slow for others, at a rate that the VM can run.
 too_slow = $(filter-out $(ON),$(MEASURED))
 kept = $(if $(too_slow),$(filter experiments/agreement.toml,$(wildcard $(EXPERIMENTS))))
 others = $(if $(kept),$(filter-out $(kept),$(wildcard $(EXPERIMENTS))),$(EXPERIMENTS))
@@ -259,9 +258,9 @@ reproduce-there:
 	$(PYTHON) -m analysis report $(RESULTS) --out report.html --figures figures $(only) || code=1; \
 	exit $$code
 
-# The same experiment on every backend there is (BACKENDS="uml vagrant"), into one folder; the figure `agreement` puts them side by
-# side. One that cannot run it (3) or whose run is invalid (4) does not keep the others from it.
-# In the VM it runs at a rate that was measured to fit, and then everywhere; not where ARGS has a rate.
+# The same experiment on every available backend (BACKENDS="uml vagrant"), in one folder, for the figure `agreement`. A backend that
+# cannot run it (3), or whose run is invalid (4), does not stop the others. With the VM, all use a rate that was measured to fit,
+# unless ARGS has a rate.
 BACKENDS ?= $(or $(PLACES),uml host $(if $(vm_is_up),vagrant))
 fitted = $(if $(findstring rate,$(ARGS)),,$(filter $(vm_clock),$(BACKENDS)))
 agreement: RESULTS = results$(if $(QUICK),/quick)
@@ -271,11 +270,11 @@ agreement: setup
 	$(foreach one,$(BACKENDS),[ "$$without" = $(one) ] || $(if $(filter host,$(one)),$(SUDO)) $(PYTHON) testbed/run.py experiments/agreement.toml --on $(one) \
 		$(ARGS) $$flags --name agreement.$(one) --out $(RESULTS) || case $$? in (3|4) ;; (*) exit 1;; esac; ) true
 
-# ARTIFACT.md: short runs of the headline claims. ARGS="--only demo": one of them.
+# Short runs of the headline claims (ARTIFACT.md). ARGS="--only demo": one of them.
 artifact-check: setup
 	$(PYTHON) -m tools.artifact_check $(ARGS)
 
-# With a VM that is up results may be of virtual time: it carried too little.
+# With a running VM, results may still be of virtual time, if its capacity was too low.
 figures report: ON = $(or $(backend_given),$(if $(and $(wildcard results/vagrant),$(vm_is_up)),vagrant,uml))
 figures: python
 	$(PYTHON) -m analysis figures $(RESULTS) --out figures

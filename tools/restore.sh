@@ -1,5 +1,5 @@
 #!/bin/sh
-# Restores the testbed from this folder, without network, and runs the demo.
+# Restore the testbed from this folder, without network, and run the demo.
 #   ./restore [FOLDER]           from the image: its root file system, with user namespaces (or as root); needs tar and unshare
 #   ./restore --wheels [FOLDER]  from the wheels: needs Python 3.11 with venv
 # FOLDER (default: restored, next to this script) gets results/.

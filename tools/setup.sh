@@ -1,8 +1,8 @@
 #!/bin/sh
-# Everything the testbed needs: system packages (where apt exists), `python`, and the
-# checkout's own environment in .venv. What is there already is left alone, so that a
-# second run takes seconds. `--packages` only names the packages, as Debian calls them;
-# `--python` makes only the environment: no root, no apt, if Python has its `venv`.
+# Install the requirements of the testbed: system packages (where apt exists), `python`, and the
+# checkout's environment in .venv. Existing parts stay unchanged, so that a second run takes
+# seconds. `--packages` only prints the names of Debian's packages; `--python` makes only the
+# environment: without root and apt, if Python has its `venv`.
 set -eu
 cd "$(dirname "$0")/.."
 umask 022
@@ -10,7 +10,7 @@ umask 022
 PATH=/usr/sbin:/usr/bin:/sbin:/bin
 export PATH
 
-# command or file to look for : Debian/Ubuntu package that brings it
+# command or file to look for : Debian/Ubuntu package that has it
 needs='
 clang:clang
 /usr/include/bpf/bpf_helpers.h:libbpf-dev
@@ -41,7 +41,7 @@ if [ "${1-}" = --packages ]; then
 fi
 # Tests of other machines (`--on ssh:…`) need an sshd. Where systemd runs, installing it starts it, too: left to you.
 [ -d /run/systemd/system ] || needs="$needs sshd:openssh-server"
-# Those of `needs` that are not there; `--python` needs none of them.
+# Print the missing ones of `needs`; `--python` needs none of them.
 missing() {
 	for need in $needs; do
 		what=${need%%:*}
@@ -51,7 +51,7 @@ missing() {
 	python3 -c 'import venv, ensurepip' 2>/dev/null || printf ' python3-venv'
 }
 missing=$(missing "${1-}")
-# A convenience for looking at loaded programs (not every release has it as a package), and what tests compare packets with.
+# Optional: a tool to inspect loaded eBPF programs (not a package in every release), and one with which tests compare packets.
 optional=
 command -v bpftool >/dev/null || optional=bpftool
 command -v tshark >/dev/null || optional="$optional tshark"
@@ -85,7 +85,7 @@ if [ -n "$missing" ]; then
 	fi
 fi
 
-# The system's own Python: one in somebody's home directory would lock others out.
+# The system's Python: other users could not read one in a home directory.
 python=
 for candidate in /usr/bin/python3 /usr/bin/python3.13 /usr/bin/python3.12 /usr/bin/python3.11; do
 	if [ -x "$candidate" ] && "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
@@ -121,7 +121,7 @@ if [ "$(cat $stamp 2>/dev/null || true)" != "$wanted" ]; then
 	rm -f "$said"
 	echo "$wanted" >$stamp
 fi
-# What only runs in user-mode Linux, where nothing is written, would be compiled there in every run.
+# Compile modules that only run in user-mode Linux, whose file system is read-only: otherwise every run would compile them.
 .venv/bin/python -c 'import compileall, sys
 folders = "testbed", "topologies", "workloads", "analysis"
 sys.exit(not all([compileall.compile_dir(folder, quiet=2) for folder in folders]))' ||

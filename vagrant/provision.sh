@@ -1,8 +1,8 @@
 #!/bin/sh
-# Makes a Debian machine one that the testbed runs on. As root, twice on a public box:
+# Prepare a Debian machine for the testbed. As root, twice on a public box:
 #   provision.sh kernel    a kernel with headers, where the running one has none (then it must boot)
 #   provision.sh testbed   system packages, Python environment, and the modules, now and at each boot
-# What is there already is left alone. The checkout is /vagrant (MLTCP_CHECKOUT), and belongs to
+# Existing parts stay unchanged. The checkout is /vagrant (MLTCP_CHECKOUT), and belongs to
 # the user vagrant (MLTCP_USER); the modules are for the running kernel (MLTCP_RELEASE).
 set -eu
 umask 022
@@ -34,7 +34,7 @@ kernel() {
 	install_packages linux-image-amd64 linux-headers-amd64
 }
 
-# Of the sources; vagrant/box/box.py computes the same for those that its kernel is built with.
+# Digest of the sources; vagrant/box/box.py computes the same for the sources of the box's kernel.
 digest() {
 	cat "$checkout"/kernel/*.[ch] "$checkout/kernel/Kbuild" | sha256sum | cut -d ' ' -f 1
 }

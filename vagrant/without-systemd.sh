@@ -1,7 +1,7 @@
 #!/bin/sh
 # vagrant/without-systemd.sh COMMAND…: libvirt for one command, as root, where no service manager
-# runs it (a container, a CI machine). The daemons that this starts end with the command; a VM that
-# is left running goes on without them.
+# runs it (a container, a CI machine). The daemons that this starts end with the command; a running
+# VM continues without them.
 set -eu
 [ $# -gt 0 ] || { sed -n '2,4s/^# //p' "$0" >&2; exit 2; }
 [ "$(id -u)" -eq 0 ] || { echo "libvirt's daemons are started by root: use sudo." >&2; exit 3; }
@@ -21,7 +21,7 @@ daemon() {
 	daemons="$! $daemons"
 }
 
-# Answers once the first argument's daemon is up.
+# Wait until the daemon named by the first argument answers.
 await() {
 	for _ in $(seq 100); do
 		"$@" >/dev/null 2>&1 && return
