@@ -26,7 +26,7 @@ from testbed.report import drawing, style
 from testbed.schedulers import job
 from testbed.schedulers.job import Cluster
 
-SERVER_GPUS = 15  # in the mean
+SERVER_GPUS = 15  # mean number of GPUs of a server
 SCALES, SERVERS = (2, 4, 8, 16), (20, 40, 80, 160, 320)  # of slopes: mixes, on 80 servers; servers, for 8 mixes
 MIXES, USUAL_SERVERS = 8, 80
 

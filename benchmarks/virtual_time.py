@@ -30,7 +30,7 @@ from testbed.planning import plan
 ROUNDS = 3
 NS3 = Path(ROOT) / "build" / "ns3"
 HTSIM = Path(ROOT) / "build" / "htsim" / "dumbbell"
-# what TCP over drop-tail queues needs of htsim's sim/; those of the second line are linked, and never run
+# files of htsim's sim/ for TCP over drop-tail queues; those of the second line are linked, but never run
 HTSIM_SOURCES = [
     f"{name}.cpp"
     for name in (
@@ -38,7 +38,7 @@ HTSIM_SOURCES = [
         "eth_pause_packet", "fairpullqueue", "mtcp", "ndppacket",
     )
 ]  # fmt: skip
-HTSIM_LONGER = 10  # times what ns-3 simulates, which would be over too soon to be timed
+HTSIM_LONGER = 10  # factor of ns-3's simulated time, which would be too short to measure
 # rate, MTU, buffer in bytes, payload of each flow (short and long run), seconds simulated by ns-3
 CASES = {
     "500 Mbit/s, MTU 1500": (500_000_000, 1500, 62_500, (15_000_000, 315_000_000), 1.0),

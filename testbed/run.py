@@ -7,7 +7,7 @@ import os
 import sys
 
 if __name__ == "__main__":
-    # Started as a file: make the packages importable, and no module of ours by its bare name.
+    # Started as a file: make the packages importable, but no module of the testbed by its bare name.
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     from testbed.core import start
 

@@ -45,7 +45,7 @@ RESULTS, REFERENCE = BUILD / "results.csv", BUILD / "reference.json"
 PLANS = Path("tests/data/mutants")
 RUNS = ("congestion", "transports", "schedulers")
 TABLES = (*golden.TABLES, "messages.csv")
-# What decides how a fault fares; a change of anything else leaves the results as they are.
+# Files that can change the result of a fault.
 SOURCES = (
     "kernel/",
     "testbed/",

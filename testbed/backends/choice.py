@@ -41,7 +41,7 @@ class Choice:
     reason: str | None = None  # why it is not `uml`, if the user named no backend
     named: bool = True  # the backend was, by --on or in the file
     to_build: bool = False  # its kernel is not there yet
-    elsewhere: bool = False  # --on names another backend than the experiments go to without it
+    elsewhere: bool = False  # --on names another backend than the default one
 
     @property
     def specs(self) -> list[Spec]:

@@ -26,7 +26,7 @@ from testbed.core.errors import MachineError, UnreachableError
 from testbed.spec.backend_names import VAGRANT, parse_address
 
 PORT = 22
-PATIENCE_S = 30.0  # with each step of connecting
+PATIENCE_S = 30.0  # seconds for each step of connecting
 GONE_S = 30  # without an answer of its kernel a machine counts as gone
 
 
@@ -168,7 +168,7 @@ def fingerprint(key: Any) -> str:
 
 def connect(way: Route) -> paramiko.SSHClient:
     """Connected and let in; raises `UnreachableError` with what would help."""
-    logging.getLogger("paramiko").setLevel(logging.CRITICAL + 1)  # what matters is raised
+    logging.getLogger("paramiko").setLevel(logging.CRITICAL + 1)  # important errors are raised
     client = paramiko.SSHClient()
     revoked = _learn(client.get_host_keys(), way.known_hosts) if way.checked else set[bytes]()
     client.set_missing_host_key_policy(_Refuse(revoked) if way.checked else _Accept())

@@ -20,9 +20,9 @@ from testbed.linux.sampling.sampler import SHARES_EVERY_NS
 from testbed.replay import ring
 
 COMPUTING_TIMES, IDLE_S = 100, 300.0  # without progress: so many times the longest computing, at least so long
-# Of wall time, on a busy machine: to start a worker, and to carry packets through a user-mode Linux, by TCP or by a transport over UDP.
+# Wall time on a busy machine: to start a worker, and to send packets through a user-mode Linux, by TCP or by a transport over UDP.
 PER_WORKER_S, PACKETS_PER_S, DATAGRAMS_PER_S = 3.0, 20_000, 2_000
-MESSAGES_PER_S = 250  # of concurrent messages, which threads pass to each other
+MESSAGES_PER_S = 250  # concurrent messages, which threads pass to each other
 LOOK_S = 1.0  # limit of the time counted between two clock readings: this process, and others with it, may not have run
 
 

@@ -96,7 +96,7 @@ def _answer(request: dict[str, Any], out: BinaryIO) -> None:
         emit(out, Error(error.exit_code, str(error)))
     except CallerGoneError:
         raise
-    except Exception:  # ours, and to be seen on the other side
+    except Exception:  # an error of the testbed, to be shown on the other machine
         emit(out, Error(EXIT_FAILED, traceback.format_exc()))
 
 

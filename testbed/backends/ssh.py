@@ -35,9 +35,9 @@ from testbed.spec.backend_names import VAGRANT
 from testbed.spec.limits import LINUX
 
 SIGN_OF_LIFE_S = 5.0
-ROOM = "256m"  # of memory there, for the testbed
+ROOM = "256m"  # memory on the other machine for the testbed's files
 MOST_TOLD_BYTES, MOST_WORDS_BYTES = 1 << 20, 4096
-SLOWEST_BYTES_PER_S = 50_000  # at which results may come
+SLOWEST_BYTES_PER_S = 50_000  # slowest plausible transfer of results
 START_S, CHECK_S, GRACE_S, FAREWELL_S = 240.0, 240.0, 30.0, 5.0
 # Reads exactly the program, so that the program can read the rest of stdin.
 READ = (

@@ -23,7 +23,7 @@ from testbed.core.runs.plan import Plan
 from testbed.linux.loading import bpf, classifier
 from testbed.transports.datagram import native
 
-# What `testbed.linux.run_in_kernel` imports, by the distribution that has it.
+# Modules that `testbed.linux.run_in_kernel` imports, by distribution.
 PACKAGES = {"mininet": "mininet", "msgspec": "msgspec", "pyelftools": "elftools", "pyroute2": "pyroute2"}
 
 

@@ -81,7 +81,7 @@ def _nice(value: float, *, down: bool) -> float:
     """The nearest of 1, 2, 5, 10, … that is no more (no less) than this."""
     tens = 10.0 ** np.floor(np.log10(value))
     steps = [step * tens for step in (1, 2, 5, 10)]
-    exact = 1 + 1e-9  # of floating point
+    exact = 1 + 1e-9  # tolerance for rounding
     return float(
         max(step for step in steps if step <= value * exact)
         if down

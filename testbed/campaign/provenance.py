@@ -28,7 +28,7 @@ from testbed.core.runs.manifest import Asked, Provenance, Remote, UserModeLinux
 from testbed.core.runs.plan import Plan
 from testbed.core.text import shown
 
-MOST_PATHS = 3  # of a plan, that a message names
+MOST_PATHS = 3  # number of a plan's paths that a message names
 PACKAGES = ("mininet", "pyroute2", "msgspec", "numpy", "pandas", "scipy", "matplotlib", "rich")
 
 

@@ -27,7 +27,7 @@ from testbed.core.runs.verdict import Word, worst
 from testbed.models import run_schedule_metrics
 from testbed.models.statistics import Interval, interval, log_interval
 
-# Of a schedule, over seeds; of all else the mean.
+# Aggregation over seeds of a schedule's metrics; the mean for others.
 EXTREMES: Mapping[str, Callable[[Sequence[float]], float]] = {
     "min_completion_s": min, "max_completion_s": max, "max_rho": max, "max_contention": max,
 }  # fmt: skip

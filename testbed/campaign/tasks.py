@@ -38,7 +38,7 @@ class Task:
     capacity_bps: float | None = None  # of the unshaped path, if another run of the experiment measured it
     command: tuple[str, ...] = ()  # the command line
     asked: Asked | None = None  # the experiment that it is part of
-    kernel: UserModeLinux | None = None  # the one to take, of those that are built; None: the newest
+    kernel: UserModeLinux | None = None  # the built kernel to use; None: the newest
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from testbed.linux import features
 from testbed.linux.loading import bpf, bpfsys
 
 PINS = Path("/sys/fs/bpf/mltcp")
-CGROUP = "@cgroup"  # ends the name of a program that gives a cgroup its congestion control (bpffs reserves dots)
+CGROUP = "@cgroup"  # suffix of the name of a program that sets a cgroup's congestion control (bpffs reserves dots)
 GONE_S = 60  # enough for a busy machine
 _ANOTHERS = f"Another user may have made it, and could unload what root loads. Find out what is in it, then remove it: `rm -r {PINS}`."
 BY_A_RUN = re.compile(r"mlt[0-9a-f]{12}")  # names that runs register; see `registry.register`

@@ -15,7 +15,7 @@ DESCRIPTION = """Build the network of an experiment and measure the idle round t
 `mltcp run`. Each cell is the expected and the measured time in ms: the median of five pings of 60 bytes."""
 HERE = ("uml", "host")
 PINGS = 5
-BYTES = 60 - 14 - 20 - 8  # of payload: frames of 60 bytes, which the expected time is computed for
+BYTES = 60 - 14 - 20 - 8  # payload of frames of 60 bytes, for which the expected time is computed
 ANSWER = re.compile(r"time=([\d.]+) ms")
 
 

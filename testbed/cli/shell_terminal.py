@@ -14,7 +14,7 @@ from testbed.backends.visit import Visit, Visitable, Visited
 from testbed.core.runs.events import Output, Prompt
 from testbed.core.runs.shell import Answer, ShellRequest
 
-LONGEST_WAIT_S = 1.0  # for the next lines of a command, however much virtual time has passed between them
+LONGEST_WAIT_S = 1.0  # seconds between two lines of a command, for any virtual time between them
 GOES_ON = ("run", "pause", "exit", "quit")  # lines after which the run has the terminal
 
 

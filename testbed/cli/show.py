@@ -18,7 +18,7 @@ from testbed.traces import trace as traces
 from testbed.traces.devices import Bandwidth, Flops
 from testbed.traces.trace import Trace
 
-MOST_ROWS = 200  # of the table: the first and the last of them
+MOST_ROWS = 200  # rows of the table: the first and the last ones
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -18,7 +18,7 @@ from testbed.traces.trace import ALGORITHMS, Operation, Role, Trace
 from testbed.traces.wire_bytes import usual_bytes
 
 MOST_ROLES = 4  # largest number of roles in a drawing
-MOST_ROWS = 200  # of the table: of each role the first and the last of them
+MOST_ROWS = 200  # rows of the table: the first and the last ones of each role
 Bar = tuple[str, float, float]
 
 

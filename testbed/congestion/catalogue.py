@@ -38,7 +38,7 @@ NAMED_OTHERWISE = {"HSTCP": "highspeed"}  # CONFIG_TCP_CONG_…, where a congest
 ALWAYS = "reno"  # in every Linux, for any configuration
 DECLARED = re.compile(r"^[ */#]*testbed: +(.+?)[ */]*$", re.MULTILINE)  # in the custom file
 WHOLE = Integer(-(2**63), 2**63 - 1)
-LONGEST_BYTES = 1 << 20  # of such a file, as far as this is looked for
+LONGEST_BYTES = 1 << 20  # bytes of such a file that are searched
 
 
 @cache

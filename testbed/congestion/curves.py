@@ -9,9 +9,9 @@ from collections.abc import Mapping
 
 ONE = 1024  # fractions travel to the kernel in units of 1/1024
 CURVES = ("linear", "quadratic", "reciprocal", "concave", "falling", "falling_reciprocal")
-SLOPE, INTERCEPT = 1792, 256  # of F: 1.75 and 0.25, as remembered of the paper, not confirmed
+SLOPE, INTERCEPT = 1792, 256  # of F: 1.75 and 0.25, recalled from the paper, not confirmed
 LEAST, MOST = 16, 64 * ONE
-LOG_FIRST, LOG_SPAN = 14, 17  # of the r that needs no learning: from 16 KiB to 2 GiB
+LOG_FIRST, LOG_SPAN = 14, 17  # powers of two of the r without learning: from 16 KiB to 2 GiB
 _, QUADRATIC, RECIPROCAL, CONCAVE, FALLING, FALLING_RECIPROCAL = range(len(CURVES))
 
 

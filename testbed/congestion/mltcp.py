@@ -46,7 +46,7 @@ def parameters(slope: str = "1.75", intercept: str = "0.25") -> tuple[Parameter,
     )  # fmt: skip
 
 
-# What takes a window; a base with a rate has none.
+# Parameters of window-based controls; a rate-based one does not have them.
 WINDOW = (
     Parameter(
         "restart", "restart", f"the window where an iteration begins: {', '.join(RESTARTS)}",

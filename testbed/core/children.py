@@ -14,7 +14,7 @@ from typing import IO
 from testbed.core import interruption
 
 PR_SET_PDEATHSIG, PR_GET_PDEATHSIG = 1, 2
-PATIENCE_S = 120.0  # for a program to end its own children, once it is asked to end
+PATIENCE_S = 120.0  # seconds for a program to end its children after a signal to end
 GRACE_S = 5.0  # seconds for a program to end without a further signal: Ctrl-C in a terminal reaches it, too
 
 _libc = ctypes.CDLL(None)  # loaded before a process forks

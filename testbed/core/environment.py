@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-# The folder that holds the package `testbed`: what PYTHONPATH needs.
+# The folder of the package `testbed`, for PYTHONPATH.
 PACKAGES = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 # The folder that holds topologies/, workloads/, analysis/ and kernel/: the checkout, or `testbed/content` in a wheel.
 IS_CHECKOUT = os.path.isfile(os.path.join(PACKAGES, "kernel", "Kbuild"))

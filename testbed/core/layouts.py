@@ -45,7 +45,7 @@ TCP_INFO = Layout(
         "tcpi_delivered_ce": (196, "I"),
     },
 )
-TCP_INFO_BYTES = 200  # of it, up to the last field that we read
+TCP_INFO_BYTES = 200  # bytes up to the last field read here
 # The MLTCP state of a flow, which our modules report in a separate attribute.
 MLTCP_INFO = Layout(
     "struct mltcp_info", "mltcp_diag.h", {"iterations": (0, "I"), "factor": (4, "I"), "ratio": (8, "i")}, 12

@@ -49,8 +49,8 @@ class Stint:
     gpus: tuple[Gpu, ...]  # by rank
     start_s: float
     end_s: float
-    iterations: float  # that it came on by
-    restart_s: float = 0.0  # of it, until the job got on from where it was
+    iterations: float  # completed iterations
+    restart_s: float = 0.0  # seconds at its start until the job made progress again
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,8 @@ class Assignment:
     job: int
     gpus: tuple[Gpu, ...]  # by rank
     start: At | After  # never before it has arrived
-    estimate_s: float  # how long it will take, by the scheduler's model
-    stints: tuple[Stint, ...] = ()  # by the clock, where jobs are stopped in between: all of them; else it runs through
+    estimate_s: float  # duration in seconds by the scheduler's model
+    stints: tuple[Stint, ...] = ()  # its times on GPUs if it is stopped in between; else empty
 
 
 @dataclass(frozen=True)

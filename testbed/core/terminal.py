@@ -22,9 +22,9 @@ from testbed.core.text import paragraph, plain
 
 NARROWEST, USUAL = 20, 100
 NAME = 40  # characters of a name that stay on one line
-PROSE = 24  # columns at least for a column of prose; with fewer it goes below
+PROSE = 24  # minimum width of a column of prose; a narrower one goes below the row
 INDENT = "  "
-_PIECES = re.compile(r"[^,:/+ ]*[,:/+ ]+|[^,:/+ ]+")  # of a name: it may go on below after one of these
+_PIECES = re.compile(r"[^,:/+ ]*[,:/+ ]+|[^,:/+ ]+")  # pieces of a name, which may wrap after one of these characters
 
 Cell = str | Text
 

@@ -108,7 +108,7 @@ def _sysctl(key: str) -> Path:
     return Path("/proc/sys", key.replace(".", "/"))
 
 
-# The least that each takes, to find out whether the kernel has it.
+# The smallest parameters of each, to test whether the kernel has it.
 _SMALLEST = {
     "netem": Netem(0, 0, 0.0, 0.0, 0, 1).options(),
     "red": Red(10**4, 2 * 10**4, 0.02, 10**5).options(),

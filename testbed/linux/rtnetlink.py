@@ -59,7 +59,7 @@ class Socket:
     def __init__(self, namespace: int) -> None:
         with netns.entered(namespace):
             self.socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
-        # A number of our own choice: the kernel would draw a random one where another socket of ours has the first.
+        # An explicit port number: the kernel would choose a random one if another socket of this process had the first.
         self.socket.bind((OURS | os.getpid(), 0))
 
     def __enter__(self) -> Socket:

@@ -52,7 +52,7 @@ class Setting:
     read: Callable[[Kernel], Any] = field(compare=False, repr=False)
 
 
-KERNEL = "kernel"  # where a setting is that holds in all namespaces
+KERNEL = "kernel"  # place of a setting that applies to all namespaces
 ADDRESSES, MTU = "addresses, neighbours and routes", "mtu, up"
 DEFAULT_CC = "net.ipv4.tcp_congestion_control"
 OFFLOADS = ("tso", "gso", "gro")

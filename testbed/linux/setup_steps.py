@@ -223,7 +223,7 @@ def _network(plan: Plan, features: Features, topo: Topo, ends: list[Interface]) 
     path = max(link.buffer_bytes + int(link.rate_bps / 8 * plan.base_rtt_s) for link in plan.bottlenecks.values())
     most = plan.sender.send_buffer_bytes or max(SMALLEST_BUFFER, 4 * path)
     if plan.sender.nic_bps is not None and plan.sender.send_buffer_bytes is None:
-        most = max(SEND_BUFFER, most)  # what waits before its interface is in it, too
+        most = max(SEND_BUFFER, most)  # the send buffer also holds data that waits for the interface
     window = max(RECEIVE_BUFFER, 4 * path)
     uses_ecn = any(link.marks for link in plan.bottlenecks.values())
     yield from (addressed(node, held) for node, held in addressing(topo).items())

@@ -30,10 +30,10 @@ class Shaped(Protocol):
     def mtu(self) -> int: ...
 
 
-BURST_FRAMES = 2  # that a shaper lets pass at once (`testbed.linux.queues.rates`)
+BURST_FRAMES = 2  # frames that a shaper passes at once (`testbed.linux.queues.rates`)
 ACK = HEADERS  # bytes of a packet without payload
 
-# Of a collective: which workers wait for each other before they go on.
+# Which workers of a collective wait for each other before they continue.
 Waits = Literal["all", "hub", "nothing"]
 Stage = tuple[str, ...]  # names of the links of which a flow crosses one
 
@@ -147,7 +147,7 @@ def _fullest_s(links: Sequence[Shaped], sizes: list[int], channels: int) -> floa
     mean = _seconds(links, sum(sizes), sum(rates))
     if len(links) == 1:
         return mean
-    # Of the k largest, so many at least share a link.
+    # At least this many of the k largest share a link.
     largest = sorted((size / channels for size in sizes for _ in range(channels)), reverse=True)
     sharing = max((k // len(links) + 1) * size for k, size in enumerate(largest))
     return max(mean, _seconds(links, sharing, max(rates)))

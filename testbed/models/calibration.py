@@ -57,7 +57,7 @@ class Took:
     servers: int  # that each spans
     ratio: float  # exchanging alone ÷ computing
     stretch: float  # iteration time ÷ isolated computing and exchanging time, mean over jobs
-    beyond_s: float  # an iteration − what these take
+    beyond_s: float  # iteration time − computing and exchanging time
 
 
 @dataclass(frozen=True)

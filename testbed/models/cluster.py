@@ -81,7 +81,7 @@ class _Running:
     gpus: Numbers
     after: tuple[int, ...]
     left: float  # iterations
-    since_s: float  # from when on it comes on by them: later than now in a restart
+    since_s: float  # start of its progress on these GPUs: later than now during a restart
     restart_s: float = 0.0
     began_with: float = 0.0  # iterations left when this stint began
     iteration_s: float = 0.0
@@ -399,7 +399,7 @@ class _Stints:
     def __init__(self, own: Sequence[Assignment], numbers: dict[Gpu, int]) -> None:
         self._stints = [list(one.stints)[::-1] for one in own]  # the next one last
         self._numbers = numbers
-        self._stops: list[tuple[float, int]] = []  # of those that run and go on later
+        self._stops: list[tuple[float, int]] = []  # running jobs that continue later
         self._starts: list[tuple[float, int]] = []  # of those that wait
         self._held: set[int] = set()  # due, and the GPUs were not free
 

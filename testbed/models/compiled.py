@@ -18,9 +18,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 AFTER_S = (
-    25.0  # processor time of interpreted loops: about what compiling takes, so that waiting at most doubles the cost
+    25.0  # processor time of interpreted loops: about the time of compiling, so that waiting at most doubles the cost
 )
-KEPT_AFTER_S = 1.0  # the same where compiled loops are on disk: about what Numba takes to start
+KEPT_AFTER_S = 1.0  # the same if compiled loops are on disk: about the start time of Numba
 NOTICE = "compiling the flow simulator, once (about half a minute)"
 
 _loops: list[FunctionType] = []

@@ -15,7 +15,7 @@ class GainError:
     worst: float
 
 
-# Of runs within the range in which the simulator was compared with the kernel; by congestion control or scheduler.
+# Errors of runs within the range in which the simulator was compared with the kernel, by congestion control or scheduler.
 ERRORS: Mapping[str, GainError] = {
     "reno": GainError(mixes=7, mean=0.014, worst=0.058),  # its mean iteration
     "cubic": GainError(mixes=7, mean=0.029, worst=0.076),

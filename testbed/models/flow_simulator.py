@@ -52,7 +52,7 @@ class FlowJob:
     mltcp_active_from: int = 0  # the first iteration with its force; before, weights are 1
     grid: tuple[float, float] | None = None  # period and phase of the slots that iterations begin on
     tolerated: float = 0.05  # drift ÷ period that is none
-    factors: Floats = field(default_factory=lambda: np.ones(1))  # of computing, by iteration, over and over
+    factors: Floats = field(default_factory=lambda: np.ones(1))  # factors of computing time, by iteration, repeated
     spread: float = 0.0  # standard deviation of the logarithm of weights, sampled for every flow and iteration
     # Frames of marking threshold for each flow on a link: up to the first all windows are at their minimum, and shares equal; from the
     # second on weights decide.

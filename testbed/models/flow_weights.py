@@ -17,10 +17,10 @@ from testbed.models.curves import Curve
 from testbed.models.frames import payload_share
 from testbed.models.weight_function import Force
 
-STEPS = 16  # of F over an iteration's bytes
+STEPS = 16  # number of steps of F over an iteration's bytes
 MLTCP_ACTIVE_FROM = 2  # iterations until a flow has learned r (docs/reference/congestion-controls.md)
 MOST_SPREAD = 0.5
-BAND = 1e6  # of strict priority: by how much a band outweighs the one below
+BAND = 1e6  # ratio of weights between a priority queue and the next lower one
 # Frames of marking threshold for each flow on a link. Up to the first value, windows are at their minimum of two segments and shares are equal,
 # independent of F; from the second on weights decide.
 # Below the first value MLTCP's flows are equal in the kernel, too: emulated iterations were within 3 % of the computed ones (four mixes).

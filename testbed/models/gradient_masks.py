@@ -20,7 +20,7 @@ PACKET_BYTES = 1400
 Chosen = npt.NDArray[np.int64]
 Candidates = Callable[
     [npt.NDArray[np.float64]], Chosen
-]  # of packets' mean magnitudes: the numbers of those that may go
+]  # from packets' mean magnitudes to the indices of removable packets
 
 
 def anywhere(magnitudes: npt.NDArray[np.float64]) -> Chosen:
@@ -77,6 +77,6 @@ class Dropped:
         magnitudes = np.add.reduceat(np.abs(gradient), begins, dtype=float) / np.diff([*begins, len(gradient)])
         may = self.candidates(magnitudes)
         asked = self.share * (len(magnitudes) if self.of_all else len(may))
-        count = min(len(may), int(asked + self._draw.random()))  # in the mean exactly the share
+        count = min(len(may), int(asked + self._draw.random()))  # random rounding: the mean is exactly the share
         gone = np.sort(self._draw.choice(may, count, replace=False))
         return [(int(at) * PACKET_BYTES, PACKET_BYTES) for at in gone]

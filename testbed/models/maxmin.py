@@ -17,7 +17,7 @@ from testbed.models.compiled import compiled
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-EXACT = 1e-12  # by which levels may differ, as a share, and count as equal
+EXACT = 1e-12  # relative difference up to which levels count as equal
 LOST = 1e-6  # relative remainder of a sum after subtractions below which it is computed anew
 NOWHERE = -1
 
@@ -41,13 +41,13 @@ class Network(NamedTuple):
     head: Ints
     following: Ints
     previous: Ints
-    # What `solve` works with.
+    # State of `solve`.
     chosen: npt.NDArray[np.bool_]  # flows
     frozen: npt.NDArray[np.bool_]
     seen: npt.NDArray[np.bool_]  # links
     room: Floats
     wants: Floats  # weights of those that are not frozen
-    whole: Floats  # what that was when it was last added up
+    whole: Floats  # its value when it was last summed
     unfrozen: Ints
     highest: Floats  # level of a chosen flow on it
     filled_at: Floats  # level at which it was full; -1: it is no flow's bottleneck

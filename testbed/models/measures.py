@@ -101,7 +101,7 @@ def _fair_s(ran: Sequence[Ran], alone: npt.NDArray[np.float64], count: int) -> n
 def _idle(ran: Sequence[Ran], count: int, lasts: float, iteration_s: IterationTime) -> Idle:
     events: list[
         tuple[float, int, int]
-    ] = []  # time, change of the GPUs in use, and the job that waits for one more (negative: one less)
+    ] = []  # time, change of the GPUs in use, and the requested GPUs of a job that starts (negative: stops) waiting
     slowed = 0.0
     for job in ran:
         wanted, waits_from = job.request.gpus, job.request.arrival_s
@@ -117,8 +117,8 @@ def _idle(ran: Sequence[Ran], count: int, lasts: float, iteration_s: IterationTi
     waiting = Counter[int]()  # number of waiting jobs by requested GPUs
     wants: list[int] = []  # the requested numbers of GPUs, ascending
     ordered = sorted(events)
-    for (at, taken, waits), following in itertools.zip_longest(ordered, ordered[1:]):
-        free -= taken
+    for (at, used, waits), following in itertools.zip_longest(ordered, ordered[1:]):
+        free -= used
         if waits:
             wanted = abs(waits)
             waiting[wanted] += 1 if waits > 0 else -1

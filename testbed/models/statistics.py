@@ -159,7 +159,7 @@ def median(values: Iterable[float]) -> Estimate:
     n = len(data)
     with np.errstate(invalid="ignore"):
         middle = data[(n - 1) // 2] if data[(n - 1) // 2] == data[n // 2] else (data[(n - 1) // 2] + data[n // 2]) / 2
-    below = int(scipy.stats.binom.ppf((1 - LEVEL) / 2, n, 0.5))  # as many may be cut off at each end
+    below = int(scipy.stats.binom.ppf((1 - LEVEL) / 2, n, 0.5))  # number of values that may be cut off at each end
     covered = below > 0
     return Estimate(float(middle), (float(data[below - 1]), float(data[n - below])) if covered else None, n)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import LinearConstraint, minimize
 
-# Loss up to which a training takes no more rounds [published]: of front and back layers, of small and large gradients.
+# Loss up to which a training needs no more rounds [published]: of front and back layers, of small and large gradients.
 FRONT, BACK = 0.05, 0.003
 SMALL, LARGE = 0.20, 0.004
 
@@ -21,8 +21,8 @@ SMALL, LARGE = 0.20, 0.004
 class Threshold:
     """The threshold of one band, in packets."""
 
-    droppable: float  # so long, and what may be dropped is
-    everything: float  # so long, and all is
+    droppable: float  # queue length in packets from which droppable packets are dropped
+    everything: float  # queue length in packets from which all packets are dropped
 
 
 def lost(load: float, room: float) -> float:
@@ -54,7 +54,7 @@ def solve(bands: int, packets: int, load: float = 1.0, small: float = 0.5) -> li
     if packets < 2 * bands:
         raise ValueError(f"{packets} packets are too few for {bands} bands")
 
-    def cost(x: np.ndarray) -> float:  # in units of the beginning's, as thresholds are in those of a band's share
+    def cost(x: np.ndarray) -> float:  # relative to the initial cost; thresholds are relative to a band's share
         return rounds([Threshold(*one) for one in share * x.reshape(bands, 2)], load, small) / unit
 
     share = packets / bands

@@ -109,10 +109,10 @@ class SharedLink(NamedTuple):
     """A bottleneck that flows of several jobs cross; of equal paths, what each carries in the mean."""
 
     name: str
-    flows: float  # at most at once
+    flows: float  # largest number of concurrent flows
     paths: int  # equal ones, of which it is one
-    load: float  # of its rate, while every job is as fast as in isolation
-    frames: float | None  # of queue from which it marks; None: it does not
+    load: float  # fraction of its rate if every job were as fast as in isolation
+    frames: float | None  # ECN threshold in frames; None: no marking
     cycles: float  # loss cycles in the shortest phase in which all flows send; infinity: it does not mark
 
 

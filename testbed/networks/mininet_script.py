@@ -169,7 +169,7 @@ def _link(what: str, info: Mapping[str, Any]) -> dict[str, Any]:
     for key in ("delay", "jitter"):
         if info.get(key) is not None:
             text = str(info[key])
-            settings[key] = f"{text}us" if text.replace(".", "", 1).isdigit() else text  # as tc takes a bare number
+            settings[key] = f"{text}us" if text.replace(".", "", 1).isdigit() else text  # tc's unit of a bare number
     if info.get("loss"):
         settings["loss"] = f"{_number(what, info, 'loss'):g}%"
     return settings

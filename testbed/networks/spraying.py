@@ -83,8 +83,8 @@ def hashed(topo: RoutedTopo, count: int) -> dict[str, dict[str, tuple[str, ...]]
 class Turns:
     """The packet spraying of one router."""
 
-    below: tuple[str, ...]  # nodes from which they come
-    bit: int  # of their number, the lowest that counts here
+    below: tuple[str, ...]  # nodes from which packets arrive
+    bit: int  # lowest bit of the packet's number that selects the path here
     ways: tuple[dict[str, str], ...]  # next hop by prefix, for 2, 4, 8, … paths
 
 

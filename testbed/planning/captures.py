@@ -19,7 +19,7 @@ from testbed.spec.backend_names import is_computed
 BLOCK_BYTES = 44  # overhead of a packet in a pcapng file
 RING_BYTES = 92  # maximum overhead of a packet in a ring
 ACK_BYTES = 66
-ACKS = 1  # for each data packet, at most
+ACKS = 1  # largest number of ACKs per data packet
 DRAIN_S, MARGIN = 0.1, 4  # a ring holds MARGIN times the data that a link carries in DRAIN_S seconds
 LEAST_PACKETS, MOST_BYTES = 1 << 14, 16 << 20  # of a ring
 TAPS = 4  # rings of a link or of a host with one interface: both directions, before and after the queue

@@ -30,8 +30,8 @@ MESSAGE_S = 800e-6  # each message of a worker
 MODEL_S, EVENT_S, SAMPLE_S = 0.2, 150e-6, 8e-6
 INTERPRETED_S, COMPILING_S, COMPILED = 5.0, 25.0, 1 / 40  # `testbed.models.compiled`
 STEPS = 16  # of MLTCP's force in an iteration
-REAL_S = 4.0  # with a real clock: time of a run in addition to its iterations
-CROWDED = 1.2  # by which iterations of several jobs are longer than the ideal ones
+REAL_S = 4.0  # on a real clock: seconds of a run in addition to its iterations
+CROWDED = 1.2  # factor by which iterations of several jobs exceed the ideal
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from testbed.traces.trace import Operation, Trace
 from testbed.transports import Flow
 
 MESSAGES = "messages"  # from rank to rank; shared by all groups
-NOTHING = Connections("", ())  # of a job with all ranks on one server
+NOTHING = Connections("", ())  # connections of a job with all ranks on one server
 
 
 def name_of(one: Exchange) -> str:

@@ -40,8 +40,8 @@ from testbed.transports import Flow
 
 ALONE_ITERATIONS = 10
 NONE_YET = CongestionControl("", "", {})
-EXACT = 1e-3  # of an iteration: what the ideal leaves out
-SEND_BYTES = 106_496  # of a socket, which a worker need not wait for (`testbed.replay.worker`)
+EXACT = 1e-3  # fraction of an iteration that the ideal ignores
+SEND_BYTES = 106_496  # bytes in a socket, for which a worker does not wait (`testbed.replay.worker`)
 OVERLAP = 0.05  # default start offsets: uniform in this share of the ideal iteration
 
 # The network as seen by an isolated job: links and wires of each stage that its flows cross, or its hosts.
@@ -206,10 +206,10 @@ class Placed:
     scheduler: str
     asked: list[Asked]
     jobs: tuple[JobPlan, ...]
-    crossed: list[list[list[bounds.Stage]]]  # by each flow of each of them
+    crossed: list[list[list[bounds.Stage]]]  # by job and flow
     ways: list[Way]  # the network as seen by each job in isolation
     base_rtt_s: float
-    needed_bps: int  # by all bottlenecks that they keep busy at once
+    needed_bps: int  # sum over all bottlenecks that they keep busy at the same time
     notes: tuple[str, ...]
     servers: dict[str, int]  # GPUs of each server, if jobs request GPUs
 

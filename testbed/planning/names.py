@@ -20,12 +20,12 @@ from testbed.spec import Spec
 from testbed.spec.aliases import canonical
 from testbed.spec.fields import to_folder_form
 
-# What an experiment is not: more seeds add to those that are there, and a limit changes no result.
+# Fields that do not identify an experiment: new seeds are added to existing ones, and a limit changes no result.
 NO_PART = ("name", "seed", "seeds", "wall_limit")
-# In front of a default name, or at its end.
+# Fields at the start or at the end of a default name.
 _ELSEWHERE = (*NO_PART, "topo", "jobs", "trace", "on")
-LONGEST = 100  # of a default name
-LONGEST_NAME = 200  # of any, as `testbed.spec` has it
+LONGEST = 100  # characters of a default name
+LONGEST_NAME = 200  # characters of any name, as in `testbed.spec`
 DIGITS = 6  # of a hash
 MOST_FILE_BYTES = 64 << 20
 _FILE = re.compile(r"[^,:+=\s]+\.(?:py|json|toml|c|et|csv)(?![A-Za-z0-9_])")

@@ -17,7 +17,9 @@ from testbed.models.frames import frame
 
 PACKET_BYTES = 1500
 FINEST_MS, MOST = 100, 10_000  # span of one rate; rates
-ADDED = 0.02  # by which packets in a full bucket may exceed the mean rate: each change of the rate fills it
+ADDED = (
+    0.02  # largest relative excess over the mean rate by packets in a full bucket, which each change of the rate fills
+)
 LARGEST_BYTES = 1 << 26
 
 

@@ -45,7 +45,7 @@ def carry_out(scheduler: str, requests: Sequence[Request], gpus: tuple[Gpu, ...]
         raise RequestError(
             "some jobs never get free GPUs under this scheduler, which is for jobs that start together. Name another scheduler"
         )
-    # For the event loop, a job that starts `At` a time arrived then; measures count from its actual arrival.
+    # For the event loop, a job with a fixed start (`At`) arrives then; metrics count from its actual arrival.
     ran = tuple(replace(job, request=request) for job, request in zip(ran, requests, strict=True))
     return Carried(measure(ran, servers, model.iteration_s), assigned.trials, ran)
 

@@ -22,7 +22,7 @@ class Operation:
     exchange: int = 0  # its number, the same on all members
     group: int = 0  # by its number
     rows: tuple[tuple[int, ...], ...] = ()  # of uneven parts (`testbed.replay.uneven`)
-    inside_ns: int | None = None  # how long it takes inside a server; None: it crosses the network
+    inside_ns: int | None = None  # duration inside a server; None: it crosses the network
 
     @property
     def computes(self) -> bool:

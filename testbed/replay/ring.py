@@ -40,7 +40,7 @@ def rotate(rank: int, n: int, sends: list[int], receives: list[int], links: Link
         try:
             for index, step in enumerate(sends):
                 for piece in slices(step):
-                    if index:  # what we forward must have come in
+                    if index:  # data to forward must have arrived
                         received.acquire()
                     if failures:
                         return

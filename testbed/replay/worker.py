@@ -82,20 +82,20 @@ class WorkerJob:
     bytes: int  # that this worker sends in an iteration, if there are bands
     falls: bool = False  # they are bytes sent, at which its packets move down
     mtu: int = 1500
-    queue_bytes: int | None = None  # what waits at most before the host's interface
+    queue_bytes: int | None = None  # capacity of the host's egress queue
     each_message: bool = False  # has its own row
     windows: bool = False  # it reports TCP's state of each flow when an iteration ends
     exclusive: bool = False  # it requests the links before it communicates, and releases them after
     iterations: int | None = None  # number of iterations after which it waits to be ended; None: endless
     counters: int | None = None  # descriptor of a file in memory with a transport's counters, which the sampler reads
     window: int | None = None  # credit in bytes; None: one exchange at a time
-    partition: int | None = None  # of a message, at most
+    partition: int | None = None  # largest part of a message, in bytes
     trains: str | None = None  # content of its messages, as typed; None: bytes without content
     replicas: int | None = None  # a file in memory for the parameters of all ranks in a ring
     paths: list[list[str]] = field(default_factory=list)  # more addresses of all ranks, one for each path there
     groups: list[list[list[int]]] = field(default_factory=list)  # flows of each; empty: all ranks are one group
     inside: int | None = None  # a socket for exchanges inside the server
-    inside_name: str = ""  # in front of what such sockets are called
+    inside_name: str = ""  # prefix of the names of such sockets
 
 
 def main() -> None:
@@ -353,7 +353,7 @@ class _Exchanges:
 def _iterate(exchanging: _Exchanges, bands: Bands | None, start_ns: int) -> None:
     job = exchanging.job
     mine = {op.id: op for op in job.operations if op.ranks is None or job.rank in op.ranks}
-    # An operation waits only for what runs here.
+    # An operation waits only for operations of this rank.
     waiting = [replace(op, after=tuple(name for name in op.after if name in mine)) for op in mine.values()]
     computes = [op for op in waiting if op.computes]
     exchanges = [op for op in waiting if not op.computes]

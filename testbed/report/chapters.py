@@ -61,7 +61,7 @@ class Chapter(msgspec.Struct, frozen=True):
     wall_s: float
     made: dict[
         str, dict[str, int]
-    ]  # what made the runs: to each question every answer, and of how many runs it is true
+    ]  # provenance of the runs: for each property its values, and the number of runs with each
     started: tuple[str, str] | None  # the first and the last
 
     def tables(self, here: Path) -> dict[str, Path]:

@@ -53,7 +53,7 @@ class Measure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     denominator: str = ""
     fastest: str = ""
     each: tuple[str, ...] = ()
-    per: tuple[str, ...] = ("seed",)  # what repeats a case
+    per: tuple[str, ...] = ("seed",)  # columns that distinguish repetitions of a case
     average: Average = "geometric"
     never: float | None = None  # value of an event that never occurred
 
@@ -68,7 +68,7 @@ class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kind: Kind
     figure: str
     measure: Measure
-    stated: str = ""  # where
+    stated: str = ""  # place of the claim in the paper
     condition: str = ""
     unit: str = ""
     arm: Arm = ""
@@ -79,12 +79,12 @@ class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     at_most: float | None = None
     base: str = ""  # rows of the base: if it does the same, there is no difference
     needs: int = FEWEST_SEEDS  # seeds, or sampled lists of jobs
-    iterations: int = 0  # that a 99th percentile needs
+    iterations: int = 0  # number of iterations that a 99th percentile needs
     open: str = ""  # why these runs cannot decide it, independent of their result
     speed: bool | None = (
         None  # the number compares speeds, so one side of 1 is slower; None: True for a ratio of two groups of rows
     )
-    control: str = ""  # an experiment in which it must fail, or what else does
+    control: str = ""  # an experiment in which it must fail, or another control
     beside: str = ""  # id of the same claim of another arm, which is shown next to it
     headline: int = 0  # its place on the report's first screen; 0: none
     differs: str = ""  # why the number differs from the claimed one

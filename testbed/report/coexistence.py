@@ -8,7 +8,7 @@ from testbed.core.runs.load import Run
 from testbed.models.frames import payload_share
 
 FAIR, HALF = 0.5, 0.5
-BEGIN = 0.2  # of the time until the first job leaves: shares are measured from there on
+BEGIN = 0.2  # fraction of the time until the first job leaves, from which shares are measured
 
 
 def shares(run: Run) -> tuple[float, float] | None:

@@ -19,7 +19,7 @@ from testbed.core.text import decimal, file_name
 from testbed.models.cluster import Ran, Servers
 
 COLOURS = colormaps["tab20"]
-LEGIBLE = 0.025  # of an axis: as small as a number can be read
+LEGIBLE = 0.025  # fraction of an axis in which a number is legible
 MOST_NAMES = 24
 
 

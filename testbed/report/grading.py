@@ -26,8 +26,8 @@ MARKS = {
     "not measured": "–",
 }
 ALIKE = 0.02  # a ratio whose interval is within 2 % of 1 is no difference
-FULL, HALF = 0.9, 0.5  # of the logarithm of the claimed ratio
-MOST = 0.95  # of the runs: fewer contradict "every"
+FULL, HALF = 0.9, 0.5  # fractions of the logarithm of the claimed ratio
+MOST = 0.95  # fraction of the runs; a smaller one contradicts "every"
 MANY = 1000  # more runs than anybody makes
 Side = Literal["inside", "outside", "both"]
 

@@ -17,7 +17,7 @@ from testbed.models import known_curves as curves
 from testbed.models.frames import frame, payload_share
 from testbed.report.study import Study
 
-SKIPPED = 0.25  # of the time in which all flows send
+SKIPPED = 0.25  # skipped fraction of the time in which all flows send
 LONG_RTO_MS = 200.0
 
 

@@ -13,14 +13,19 @@ from testbed.report.chapters import Chapter
 from testbed.report.claims import OURS, PAPERS, Content
 from testbed.report.grading import Case, Graded, Verdict
 
-FOLDERS = {"mltcp": "MLTCP", "ltp": "LTP", "mlt": "MLT", "sjf_bco": "SJF-BCO"}  # of analysis/; all others are ours
+FOLDERS = {
+    "mltcp": "MLTCP",
+    "ltp": "LTP",
+    "mlt": "MLT",
+    "sjf_bco": "SJF-BCO",
+}  # folders of analysis/; figures of other folders are the testbed's own
 
 
 @dataclass(frozen=True)
 class Row:
     """A figure or sentence of a paper, our figure, and the claims with expectation and measurement."""
 
-    place: str  # in the paper; empty: ours alone
+    place: str  # place in the paper; empty: the testbed's own
     chapter: Chapter
     claims: tuple[Graded, ...]
 

@@ -77,7 +77,7 @@ def _answered_s(run: Run, per: pd.DataFrame) -> np.ndarray:
     job = run.plan.jobs[0]
     sent = run.flows[run.flows["flow"].str.startswith(f"{SERVER}-")].groupby("t_s")["bytes_acked"].sum()
     times, acked = sent.index.to_numpy(), sent.to_numpy()
-    opened = len(job.hosts) - 1  # of TCP's handshakes a byte is counted
+    opened = len(job.hosts) - 1  # TCP counts one byte per handshake
     found = per["end"].to_numpy().copy()
     if not acked.any():  # the connections of its parameters are not sampled
         return _sent_s(run, per, found)

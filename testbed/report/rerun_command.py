@@ -15,7 +15,7 @@ from testbed.spec import Spec, fields
 BOOLEAN = frozenset(one.flag for one in fields.of_struct(Spec).values() if one.type is bool)
 VALUES = frozenset((*fields.flags(Spec), "--set", "--retries")) - BOOLEAN
 SWITCHES = BOOLEAN | frozenset(("--quick", "--quiet", "--json", "--strict"))
-# What made its runs anew is no part of them; nor is, with its value, where and how many at a time.
+# Flags for repeating runs are left out, and so are, with their values, those for backend and concurrency.
 ANEW = frozenset(("--again", "--renew"))
 LEFT_OUT = ANEW | {"--out", "-j", "--parallel", "--executor", "--verify-sample", "--linux-source"}
 ATTACHED = re.compile(r"-j\d+")

@@ -54,7 +54,7 @@ def one(figure: Figure, results: Path, out: Path) -> Section:
         files = () if study.is_empty else tuple(bases.draw(figure, study, out))
     except LoadError as error:
         problems.append(f"{error}. The figure is not drawn.")
-    except OSError:  # where figures go cannot be written: that stops them all
+    except OSError:  # the folder for figures is not writable, which stops all
         raise
     except Exception as error:
         # Errors in one run directory do not stop the other figures; this figure's section reports that it is missing.

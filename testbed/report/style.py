@@ -40,7 +40,7 @@ _STYLE: dict[Any, Any] = {
     "axes.grid": True,
     "grid.alpha": 0.25,
     "legend.frameon": False,
-    "text.parse_math": False,  # names come from files: a dollar sign in one begins no formula
+    "text.parse_math": False,  # a dollar sign in a file's name must not begin a formula
     "svg.hashsalt": "mltcp",
 }
 

@@ -24,7 +24,7 @@ SETTLED = 5  # first rounds to leave out, in which OptiReduce measures its limit
 NEAR = 0.9
 LOOKS = 3  # accuracy measurements that are averaged
 Spans = tuple[tuple[int, int], ...]
-Rounds = tuple[tuple[Spans, ...], ...]  # of each its workers' missing ranges
+Rounds = tuple[tuple[Spans, ...], ...]  # by round and worker: missing ranges
 
 
 def accuracy(curve: np.ndarray) -> np.ndarray:

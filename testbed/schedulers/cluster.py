@@ -16,7 +16,7 @@ class Cluster:
 
     edges: Mapping[str, tuple[Gpu, ...]]  # by the router they are connected to, in the order of the hosts' names
     preferred: Callable[[int], Sequence[str]]  # the edge routers that a job is best spread over
-    held: Mapping[int, tuple[Gpu, ...]] = field(default_factory=dict)  # by jobs that run, and stay where they are
+    held: Mapping[int, tuple[Gpu, ...]] = field(default_factory=dict)  # by running jobs, which keep their GPUs
     worked_s: tuple[float, ...] = ()  # estimated seconds of work assigned to each GPU so far; empty: none
 
     @property

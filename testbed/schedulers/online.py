@@ -44,7 +44,7 @@ def schedule(
     numbers = {gpu: number for number, gpu in enumerate(servers.gpus)}
     number_of = {request.job: number for number, request in enumerate(requests)}
     held: dict[int, tuple[Gpu, ...]] = {}
-    given_s = np.zeros(len(servers.gpus))  # estimates of what each GPU was given so far
+    given_s = np.zeros(len(servers.gpus))  # estimated work assigned to each GPU so far
     rho = getattr(options, "rho", "fewest")
     trials = 0
 
@@ -70,7 +70,7 @@ def schedule(
         except RequestError:
             if not running:
                 raise
-            return  # its limits admit no further job yet
+            return  # the scheduler's limits admit no further job yet
         trials += found.trials
         for given in found.jobs:
             if given.job not in now.held and given.start == At(0):

@@ -62,7 +62,7 @@ def make(fields: dict[str, Any], flags: dict[str, Any], source: str) -> Spec:
         if path == "on":
             raise RequestError(f"--set {text}: the backend is not a field. Use --on {value}.")
         files.put(fields, path, files.toml_value(value), "--set")
-    fields = canonical(fields, source)  # with what --set and a sweep's path have put there
+    fields = canonical(fields, source)  # including fields from --set and a sweep's path
     with within(source):
         if "system" in fields:
             fields["system"] = system_tables.texts(fields["system"])

@@ -29,12 +29,12 @@ class Declaration:
     description: str
     group: str = ""  # of `GROUPS`; none for a field of a link, an event or a job
     metavar: str = ""  # of its value; by default that of its type
-    if_unset: str = ""  # what holds where the default is None
+    if_unset: str = ""  # description of the default None
     aliases: tuple[str, ...] = ()  # other names, which help shows
     old_names: tuple[str, ...] = ()  # other names, which no help shows
     old_values: Mapping[str, str] = _attribute(default_factory=dict)  # words that are read as others
-    folder_name: str = ""  # its name in names of folders, which keep the old words, too
-    const: Any = None  # what its flag means without a value
+    folder_name: str = ""  # its name in folder names, which keep the former words
+    const: Any = None  # value of its flag without an argument
     flag: bool = True  # whether it has one
     advanced: bool = False  # whether help lists its flag in the group of advanced ones
     low: int | str | None = None  # the least; a quantity with its unit
@@ -55,7 +55,7 @@ class Field:
     type: Any
     default: Any
     declaration: Declaration
-    low: Any = None  # its limits, read
+    low: Any = None  # its limits, parsed
     high: Any = None
 
     @property

@@ -76,7 +76,7 @@ def _at(fields: dict[str, Any], point: Point, flags: dict[str, Any], file: str, 
 def _word(value: Any) -> str:
     """A value as part of a folder's name; a file by its name alone."""
     text = "+".join(map(str, value)) if isinstance(value, list) else str(value)
-    text = text[:1000]  # of which 24 characters stay
+    text = text[:1000]  # only 24 characters of the result are kept
     text = Path(text).stem if "/" in text and not isinstance(value, list) else text
     return re.sub(r"[^A-Za-z0-9_-]+", "_", text).strip("_")[:24]
 

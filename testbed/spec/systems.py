@@ -29,7 +29,7 @@ from testbed.core.system_text import Part, SystemText
 from testbed.core.text import closest, quoted
 from testbed.schedulers import flow
 
-PLAIN = "reno"  # that every kernel has
+PLAIN = "reno"  # a congestion control of every kernel
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,39}")
 
 

@@ -32,7 +32,7 @@ from testbed.transports import Flow
 # A rank sends in a round what it received in the previous one, so all flows are as fast as the slowest.
 LOCKSTEP = ("ring", "all_gather", "reduce_scatter")
 Waits = Literal["all", "hub", "nothing"]
-_UNEVEN = 0.01  # of an even part, by which parts have to differ
+_UNEVEN = 0.01  # minimum difference between parts, relative to an even part
 
 
 def names() -> list[str]:

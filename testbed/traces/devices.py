@@ -45,7 +45,7 @@ class Device:
 
     name: str
     peak: float | None  # operations a second,
-    mfu: float  # of which training reaches this share
+    mfu: float  # fraction of the peak that training reaches
     memory: float | None  # bytes a second
 
     def __str__(self) -> str:

@@ -44,7 +44,7 @@ class Block:
     name: str
     forward: tuple[Item, ...]
     backward: tuple[Item, ...]
-    message: int = 0  # bytes of activations for the block behind it; as many of gradients come back
+    message: int = 0  # bytes of activations for the next block; gradients of the same size return
     dense: int = 0  # parameters of this rank with gradients that all replicas exchange
     experts: int = 0  # of its experts
     table: int = 0  # of the embedding, where the head or another stack shares it

@@ -154,7 +154,7 @@ class Recorder:
         self._spent_ns = time.monotonic_ns() - begun  # delays the step that begins now
         if self._steps == MEASURED:
             self._importances = [_importance_if_possible(one.gradients) for one in exchanges]
-            self._start, self._spent_ns = self._clock.mark(), 0  # which begins when this is over
+            self._start, self._spent_ns = self._clock.mark(), 0  # the step begins at the end of this function
         self._steps += 1
 
 
@@ -203,7 +203,7 @@ class _DataParallel:
         self.average: Callable[[Any], Any] = lambda bucket: allreduce_hook(group(), bucket)
         # A lambda, because DDP refuses hooks with annotations of other types.
         model.register_comm_hook(self, lambda exchanges, bucket: exchanges._handed_over(bucket))
-        # Its own list is pickled with the model (`torch.save`, a copy), where the recorder does not belong; the reducer has the hook.
+        # The model's list of hooks is pickled with it (`torch.save`, a copy) and must not contain the recorder; the reducer has the hook.
         model._comm_hooks.clear()
 
     def _handed_over(self, bucket: Any) -> Any:

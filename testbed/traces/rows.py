@@ -31,7 +31,7 @@ class Omission:
 
     reason: str
     rows: int
-    first: str  # where the first one is, and its value
+    first: str  # position and value of the first one
 
 
 @dataclass

@@ -71,7 +71,7 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     """The origin of the numbers; ``kind`` labels their reliability."""
 
     kind: Literal[
-        "recorded",  # by us or by the user, on the hardware named in `on`
+        "recorded",  # on the hardware named in `on`
         "recorded, times scaled",  # the structure was recorded, compute times were scaled to published ones
         "derived from a measured trace",
         "derived from published numbers",
@@ -97,7 +97,7 @@ class Trace(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     groups: Groups = {}  # process groups by name: lists of ranks
     roles: tuple[Role, ...] = ()
     placement: Placement | None = None
-    device: ComputesOn | None = None  # that turns its work into time unless a run names another one
+    device: ComputesOn | None = None  # converts its work into time unless a run names another device
 
     @cached_property
     def ranks(self) -> int | None:
@@ -378,7 +378,7 @@ def save(trace: Trace, path: Path) -> None:
             file.flush()
             beside.rename(path)
         finally:
-            beside.unlink(missing_ok=True)  # there only if one of these failed
+            beside.unlink(missing_ok=True)  # exists only if one of these failed
 
 
 def _line(operation: dict[str, Any]) -> str:
@@ -520,7 +520,10 @@ def spans(
     Each operation starts after those it names.
     """
     times: dict[str, tuple[float, float]] = {}
-    exchanged, computed = 0.0, dict[tuple[int, ...] | None, float]()  # when a stream is free, computes' by ranks
+    exchanged, computed = (
+        0.0,
+        dict[tuple[int, ...] | None, float](),
+    )  # times at which streams are free; those of computes by ranks
     for op in trace.operations:
         named = [times[name][1] for name in op.after if not name.endswith(EARLIER)]
         if op.kind == "compute":

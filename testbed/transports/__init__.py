@@ -55,8 +55,8 @@ class Message:
         float, ...
     ] = ()  # of its packets, for messages without content (`testbed.transports.datagram.tags.drawn`)
     before: int = 0  # bytes of the same tensor on this flow that came in parts before this one
-    behind: int = 0  # and come after it
-    # By what its packets matter, if not by its bytes.
+    behind: int = 0  # bytes of the tensor after it
+    # Data that gives packets their importance, if not the sent bytes.
     weighs: Buffer | None = field(default=None, compare=False, repr=False)
 
 
@@ -94,7 +94,7 @@ class Close:
     group: str | None = None  # messages of a round that share one clock
     missing: Literal["zero", "keep", "local"] = "zero"  # content of a missing range: zeros, or its former content
     end_to_end: bool = False  # the tolerance is for all hops of a ring together, not for each
-    hops: int = 1  # that it is for
+    hops: int = 1  # number of hops of the message
 
     def tolerated(self, round: int) -> float:
         """The share that may be missing in a round; both ends reckon it, so that they agree."""
@@ -166,11 +166,11 @@ class Datagrams:
     sent: int
     received: int
     burst: int  # most of them with data that left to a peer at one instant
-    not_sent: int  # that this host itself refused
+    not_sent: int  # datagrams that this host rejected
     overflowed: int  # datagrams dropped because socket buffers were full
     wake_ups: int
     tagged: int = 0  # packets of gradients that a rule examined (MLT)
-    important: int = 0  # of them, that a switch may not drop
+    important: int = 0  # number of these that a switch may not drop
 
     def with_others(self, other: Datagrams) -> Datagrams:
         """The sums with the counts of other sockets of the same worker."""
@@ -220,7 +220,7 @@ class Place:
     rank: int
     addresses: Sequence[str]  # of all ranks
     port: int  # the first of those that the job listens at
-    flows: Sequence[Flow]  # of the job, in an order that all its workers agree on
+    flows: Sequence[Flow]  # of the job, in the same order on all workers
     channels: int = 1  # connections per flow
     congestion_control: str = "reno"  # congestion control of the TCP part
     mark: int = 0  # SO_MARK of its sockets, which identifies them; 0: none
@@ -231,9 +231,9 @@ class Place:
     mtu: int = 1500
     send_bytes: int = 106_496  # largest send buffer, in bytes: less than the host's queue holds
     in_flight: bool = False  # several messages may be on a connection at a time
-    levels: int = 1  # of priority: then a channel is what its worker sends at one level, 0 the lowest
+    levels: int = 1  # levels of priority; with several, a channel has the data of one level, 0 is the lowest
     counters: int | None = None  # a file in memory: `COUNTERS_BYTES` a channel,
-    first_counter: int = 0  # from this one on
+    first_counter: int = 0  # index of the first counter
     patience_s: float = 30.0  # seconds to wait for the other ranks
     paths: Sequence[
         Sequence[str]
@@ -253,7 +253,7 @@ class Connection:
     sport: int
     daddr: str
     dport: int
-    counter: int | None = None  # where a transport counts it (`Place.counters`); None: by its channel
+    counter: int | None = None  # index of its counters (`Place.counters`); None: that of its channel
 
     def back(self) -> Connection:
         """Return the connection in the opposite direction, that of its ACKs."""

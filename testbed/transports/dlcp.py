@@ -14,7 +14,7 @@ from testbed.transports.mlt import DATAGRAMS, RULES, listen, lossy
 
 __all__ = ["DATAGRAMS", "TITLE", "Options", "close", "listen", "lossy"]
 TITLE = "DLCP"
-PULL = 0.1  # of the tolerance
+PULL = 0.1  # fraction of the tolerance for pulled parameters
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ from testbed.transports.datagram.endpoint import DatagramListening
 from testbed.transports.datagram.settings import Core, SharedOptions
 
 TITLE = "OptiReduce"
-MOST_WAIT, WAIT_STEP = 0.5, 0.01  # of t_C
-MOST, LOST_MUCH, LOST_LITTLE = 0.5, 0.001, 0.0001  # of a message
+MOST_WAIT, WAIT_STEP = 0.5, 0.01  # fractions of t_C
+MOST, LOST_MUCH, LOST_LITTLE = 0.5, 0.001, 0.0001  # fractions of a message
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ SPACE_BYTES = 8 << 30
 TOOLS = {"mmdebstrap": "mmdebstrap", "mke2fs": "e2fsprogs", "qemu-img": "qemu-utils", "fakeroot": "fakeroot"}
 # Debian's own kernel, to be with it or without.
 STOCK = ("linux-image-cloud-amd64", "linux-headers-cloud-amd64", "initramfs-tools")
-CHECKOUT = "vagrant"  # where in the VM the checkout is
+CHECKOUT = "vagrant"  # folder of the checkout in the VM
 WHEELS = "tmp/wheels"
 REQUIREMENTS = "tools/requirements.txt"
 PARTS = ("libvirt.box", "manifest.txt", "vmlinuz", "initrd.img")

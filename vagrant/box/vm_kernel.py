@@ -43,7 +43,7 @@ from testbed.linux.loading import bpf
 HERE = Path(__file__).parent
 CONFIG = HERE / "kernel.config"
 MODULES = Path(ROOT) / "kernel"
-TREE = "net/ipv4/mltcp"  # where in Linux' source they go
+TREE = "net/ipv4/mltcp"  # their folder in Linux' source
 SPACE_BYTES = 6 << 30
 TOOLS = {
     "gcc": "gcc", "make": "make", "flex": "flex", "bison": "bison", "bc": "bc", "tar": "tar", "xz": "xz-utils", "perl": "perl",

@@ -33,7 +33,7 @@ _NEVER = ("", "unknown", "none", "n/a", "null")
 _UNDER_WAY = ("PENDING", "RUNNING", "SUSPENDED", "CONFIGURING", "COMPLETING", "RESIZING", "STAGE_OUT", "STOPPED")
 _ELAPSED = re.compile(r"(?:(\d{1,6})-)?(\d{1,4}):(\d\d):(\d\d(?:\.\d+)?)", re.ASCII)
 
-# Of one entry: which heterogeneous job it is a part of ("": none), and its job.
+# One entry: the heterogeneous job that it belongs to ("": none), and its job.
 Part = tuple[str, Logged]
 
 

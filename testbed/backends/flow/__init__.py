@@ -22,7 +22,7 @@ from testbed.spec.limits import MODEL, Limits
 
 LONGEST_REST = 1000  # iterations that are computed at least before a run can end between two samples
 LEAST_STEP_S = 1e-6
-LOOK_S = 1.0  # of model time, between two readings of the wall clock
+LOOK_S = 1.0  # seconds of simulated time between two readings of the wall clock
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class FlowLevel:
         todo = model.timeline(plan)
         step_s = max(LEAST_STEP_S, LONGEST_REST * max(job.ideal_s or 0.0 for job in plan.jobs))
         for at_s, what in todo:
-            # Of tiny iterations millions fit between two samples: the run ends soon after its last one that counts.
+            # Millions of tiny iterations fit between two samples, so the run ends soon after the last measured one.
             while built.loop.now_s < at_s and (missing or leaving or at_s - built.loop.now_s <= step_s):
                 built.loop.advance(min(at_s, built.loop.now_s + step_s))
                 ended, sent = built.loop.taken()

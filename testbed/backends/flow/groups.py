@@ -29,7 +29,7 @@ def parts(job: JobPlan) -> tuple[Part, ...]:
     return _parts(job.operations, len(job.hosts))
 
 
-@lru_cache(maxsize=8)  # of large jobs it takes a second, and equal jobs, and options of the same jobs, have the same
+@lru_cache(maxsize=8)  # takes a second for large jobs, and has the same result for equal jobs and other options
 def _parts(every: tuple[Operation, ...], ranks: int) -> tuple[Part, ...]:
     waits: dict[Unit, dict[Unit, None]] = {}
     operations: dict[Unit, Operation] = {}

@@ -38,7 +38,7 @@ class Built:
     """A plan, ready to run."""
 
     loop: Loop
-    links: tuple[str, ...]  # by number: bottlenecks, and then hosts' own
+    links: tuple[str, ...]  # names by number: bottlenecks first, then links of hosts
     paths: Mapping[Connection, tuple[tuple[str, str], ...]]  # hop by hop
     nodes: tuple[
         tuple[int, Operation | None, tuple[Carries, ...]], ...

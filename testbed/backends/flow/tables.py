@@ -18,7 +18,7 @@ from testbed.models.frames import frame
 
 DECIMALS = 9
 KERNEL = "none: flows that share links"
-ALL_LINKS = 1000  # of a larger network those alone are sampled that something crosses
+ALL_LINKS = 1000  # in a larger network, only links with flows are sampled
 
 
 class Recorded:

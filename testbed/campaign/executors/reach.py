@@ -117,7 +117,7 @@ class Decision:
     beyond: tuple[Need, ...] = ()  # needs above the measured capacity
     experiments: int = 0
     only_virtual: bool = False  # none of the experiments can run against a real clock
-    to_build: bool = False  # the user-mode kernel that it takes is not there yet
+    to_build: bool = False  # its user-mode kernel is not built yet
 
     def __str__(self) -> str:
         """One sentence."""

@@ -34,10 +34,10 @@ from testbed.core.runs.metrics import interleaved_needs
 from testbed.core.runs.summary import Result
 
 ENOUGH = 10  # iterations with MLTCP active, before it is compared
-FEWEST_FRAMES = 3.0  # of threshold for each flow (docs/explanation/hosts-and-queues.md)
-HIDDEN = 0.5  # of communication: with less exposed, a delay rarely moves the next iteration
-FEWEST_TIMEOUTS = 0.01  # of iterations: with fewer a timeout explains no difference of 2 %
-FEWEST_LOSSES = 1e-5  # of packets: one in a window of tens of thousands
+FEWEST_FRAMES = 3.0  # frames of ECN threshold for each flow (docs/explanation/hosts-and-queues.md)
+HIDDEN = 0.5  # fraction of communication: if less is exposed, a delay rarely moves the next iteration
+FEWEST_TIMEOUTS = 0.01  # timeouts per iteration: fewer cannot explain a difference of 2 %
+FEWEST_LOSSES = 1e-5  # fraction of packets: one loss in a window of tens of thousands
 
 
 @dataclass(frozen=True)

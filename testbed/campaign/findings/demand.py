@@ -14,9 +14,9 @@ from testbed.core.runs.plan import Link
 from testbed.models import bottleneck
 from testbed.models.frames import frame
 
-FULL = 1.005  # of a link's rate: a load above it exceeds the capacity
+FULL = 1.005  # fraction of a link's rate: a load above it exceeds the capacity
 ALIKE = 0.02  # relative difference below which values count as equal
-MOST_MULTIPLE = 8  # of the common divisor of periods
+MOST_MULTIPLE = 8  # largest multiple of the common divisor of periods
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,12 @@ class Demand:
 
     loads: tuple[OfferedLoad, ...] = ()  # of each bottleneck's busier direction, the highest first
     periods_s: tuple[float, ...] = ()  # each job's iteration in isolation; empty: unknown
-    phases_s: tuple[float, ...] = ()  # of it communicating, concurrent with computing or not; empty: unknown
-    exposed_s: tuple[float, ...] = ()  # of it communicating and not computing; empty: unknown
+    phases_s: tuple[float, ...] = ()  # communication per iteration, concurrent with computing or not; empty: unknown
+    exposed_s: tuple[float, ...] = ()  # communication per iteration without concurrent computing; empty: unknown
     shares_link: bool | None = None  # whether flows of two jobs meet; None: unknown
     frames: FewFrames | None = None  # of the queue with the fewest frames for each flow; None: unknown, or no queue
     random_loss: float = 0.0  # of the worst wire
-    acks: SharedAcks | None = None  # where they wait behind data of the other direction; None: nowhere, or unknown
+    acks: SharedAcks | None = None  # a link where ACKs wait behind data of the other direction; None: none, or unknown
 
     @property
     def most(self) -> float | None:

@@ -21,7 +21,7 @@ from testbed.spec import external, systems
 from testbed.traces import collectives
 
 _NODE = re.compile(r"[A-Za-z0-9_.]{1,40}")
-SHORTEST_STEP_NS = 1_000_000  # of a traced rate
+SHORTEST_STEP_NS = 1_000_000  # shortest step of a rate trace
 _LINK = re.compile(r"[A-Za-z0-9_.]{1,40}-[A-Za-z0-9_.]{1,40}")
 _FOLDER = re.compile(r"(?!\.)[^/\x00-\x1f\x7f]{1,255}")
 _CONSTANT = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,55}")

@@ -27,11 +27,11 @@ from testbed.planning import names, plan
 from testbed.planning.plan import Planned
 from testbed.spec import files
 
-Again = Literal["never", "changed", "always"]  # which runs that are there are run again
+Again = Literal["never", "changed", "always"]  # which existing runs are repeated
 # Run directories of an experiment, and those of jobs alone; below one more folder each where job schedulers are compared.
 TOGETHER, ALONE = ("*/[0-9]*", "*/*/[0-9]*"), ("isolated/*/*/[0-9]*", "*/isolated/*/*/[0-9]*")
 MOST_TOLD = 5  # runs that a message names
-Backends = Callable[[Wanted], Sequence[Backend]]  # those that a run may go to
+Backends = Callable[[Wanted], Sequence[Backend]]  # possible backends of a run
 
 
 def named(
@@ -126,7 +126,7 @@ class Work:
 
     asked: list[Wanted]
     beside: list[Wanted]  # of other seeds: complete, and part of the summary
-    todo: list[Wanted]  # in order; one that waits for others may turn out to be there
+    todo: list[Wanted]  # in order; one that waits for others may exist already
     again: Again
     backends_for: Backends
 

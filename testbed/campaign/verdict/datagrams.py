@@ -6,8 +6,8 @@ from testbed import transports
 from testbed.campaign.verdict.invariant import Case, Limits, Noted, Unjudged, above, not_applicable, not_evaluated
 from testbed.campaign.verdict.tcp import OLDER
 
-TIMER_PACKETS = 3  # that a timer of the core lasts for; with the one that is due then four leave together
-GAINS = 1.25 / 0.347  # of its rate, from draining a queue to probing: the largest step
+TIMER_PACKETS = 3  # packets per timer interval of the core; with the one that is then due, four leave together
+GAINS = 1.25 / 0.347  # largest increase factor of its rate: from draining a queue to probing
 
 
 def dropped(case: Case) -> float | Noted | Unjudged:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 USUAL = ("reno", "cubic", "mltcp_reno")
 COMPUTE_S = 0.01
-VARIES = 0.1  # by which a period is longer or shorter, at most
+VARIES = 0.1  # largest relative variation of a period
 MOST_SEEDS = 100
 
 

@@ -47,7 +47,7 @@ class Emulated:
     mean_completion_s: float
     makespan_off: float  # predicted ÷ measured − 1
     completion_off: float  # of the mean completions
-    job_off: float  # of a job's completion, without its sign, in the mean over jobs
+    job_off: float  # absolute error of a job's completion, mean over jobs
     verdict: Word
     folder: str
     jobs: tuple[Life, ...]

@@ -89,7 +89,7 @@ class Timeouts(msgspec.Struct, tag_field="finding", tag="timeouts", frozen=True)
 
     count: int
     least_s: float  # the minimum RTO
-    share: float  # of all iterations of all jobs, if each timeout met another one
+    share: float  # fraction of all iterations, if each timeout affected another one
 
 
 class RandomLoss(msgspec.Struct, tag_field="finding", tag="random loss", frozen=True):
@@ -158,7 +158,7 @@ class Interleaved(msgspec.Struct, tag_field="finding", tag="interleaved", frozen
     """Every job stays within 5 % of its isolated time until the end of the run."""
 
     at: float | None  # the first such iteration, the median over seeds; None: not in half of them
-    seeds: int  # in which they do
+    seeds: int  # number of seeds in which they interleave
     of: int
 
 
@@ -183,7 +183,7 @@ class Delivered(msgspec.Struct, tag_field="finding", tag="delivered", frozen=Tru
     """Fraction of the gradients that arrived over a lossy transport."""
 
     share: float  # of bytes
-    important_fraction: float | None  # of packets, as tagged; None: no rule tagged any
+    important_fraction: float | None  # fraction of packets tagged as important; None: no tags
 
 
 Finding = Compared | TooShort | Uneven | Interleaved | NotInterleaved | InterleavingUnknown | Active | Delivered

@@ -83,7 +83,7 @@ class Period(msgspec.Struct, frozen=True):
     """Period that ended a run early: each job's iterations from ``carried`` on are filled in."""
 
     period_s: float  # of every job
-    alike: int  # iterations in a row, to the nanosecond, with what TCP kept of each flow at their ends
+    alike: int  # identical iterations in a row, to the nanosecond, including TCP's state of each flow at their ends
     carried: tuple[int, ...]  # iterations that were run, by job
 
 
@@ -95,18 +95,18 @@ class Datagrams(msgspec.Struct, frozen=True):
     sent: int
     received: int
     burst: int  # most of them with data that left to a peer at one instant
-    not_sent: int  # that its host refused
+    not_sent: int  # datagrams that its host rejected
     overflowed: int  # datagrams dropped because socket buffers were full
     wake_ups: int
     tagged: int = 0  # packets of gradients that a rule looked at (MLT)
-    important: int = 0  # of them, that a switch may not drop
+    important: int = 0  # number of these that a switch may not drop
 
 
 class Measured(msgspec.Struct, frozen=True, omit_defaults=True):
     """Measurements of the network, in addition to those of its jobs."""
 
     build_network_s: float
-    capacity_bps: float | None  # of the unshaped path; None: of this experiment it was not measured
+    capacity_bps: float | None  # of the unshaped path; None: not measured in this experiment
     rtt_us_before: float
     rtt_us_after: float
     counters: Counters
@@ -209,7 +209,7 @@ class Provenance(msgspec.Struct, frozen=True):
     remote: Remote | None
     packages: dict[str, str]
     git_commit: str | None  # with ``+changes`` if the checkout differed from it; None: outside a checkout
-    source_sha256: str  # of everything that runs
+    source_sha256: str  # of all source files that affect a run
     command: tuple[str, ...]
     started: str
     wall_s: float
@@ -236,7 +236,7 @@ class Manifest(Told, frozen=True, kw_only=True, omit_defaults=True):
     congestion_control_sha256: dict[str, str]
     asked: Asked | None = None
     digest: str  # over its tables
-    scheduler: str | None = None  # which placed its jobs, as the plan says; None: an older testbed did not record it
+    scheduler: str | None = None  # job scheduler of the plan; None: an older testbed did not record it
     disturbances: Recorded | None = None  # None: a clock that nothing disturbs
     attempts: tuple[Attempt, ...] = ()
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 INTERLEAVED_WITHIN = 0.05  # of the iteration time in isolation
 INTERLEAVED_FEWEST = 5  # consecutive iterations, up to the end of the run
-INTERLEAVED_SHARE = 0.2  # of the run, at least
+INTERLEAVED_SHARE = 0.2  # minimum fraction of the run's iterations
 STEADY_ITERATIONS = 10
 
 

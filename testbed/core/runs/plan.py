@@ -24,7 +24,7 @@ class Traits(msgspec.Struct, frozen=True, omit_defaults=True):
     """Properties of a congestion control that other modules need."""
 
     needs_marks: bool = False  # it reacts to ECN marks, and is useless without ECN
-    frame_by_frame: bool = False  # hosts hand frames to the link one by one, as an adapter does that paces
+    frame_by_frame: bool = False  # hosts pass single frames to the link, like a pacing NIC
     paced: bool = False  # it paces itself, so that queues fill and drain between samples
     learns: bool = False  # bytes and end of an iteration
     may_leave_idle: bool = False  # a link, at times: it reacts to delay, or to a rate that it measures
@@ -46,7 +46,7 @@ class CongestionControl(msgspec.Struct, frozen=True):
     role: Role = "baseline"
     base: str | None = None  # the congestion control that it modifies
     traits: Traits = Traits()
-    preset: str | None = None  # of its parameters, where it took one
+    preset: str | None = None  # preset of its parameters, if any
 
     @property
     def is_mltcp(self) -> bool:
@@ -129,7 +129,7 @@ class Link(msgspec.Struct, frozen=True):
     control: bool = False  # a priority queue above these: pure ACKs, and packets with its DSCP
     selective: tuple[
         EcnThreshold, ...
-    ] = ()  # of each band, highest first: from there on what cannot be marked is dropped
+    ] = ()  # by priority queue, highest first: threshold from which packets that cannot be marked are dropped
     queue: QueueDiscipline | None = None  # None: a FIFO, or RED with an ECN threshold
     trace: RateTrace | None = None  # which its rate follows; `rate_bps` is then its highest
 
@@ -159,10 +159,10 @@ class Wire(msgspec.Struct, frozen=True):
 class Sender(msgspec.Struct, frozen=True):
     """A host's path from socket to network, the same on all hosts. The defaults are an unlimited host."""
 
-    nic_bps: int | None = None  # of its interface; None: as fast as memory
+    nic_bps: int | None = None  # NIC rate; None: unshaped
     queue: Literal["fq", "fifo"] = "fifo"  # before that interface
     queue_bytes: int = 0  # of a FIFO
-    send_buffer_bytes: int | None = None  # of a socket, at most; None: more than its path holds
+    send_buffer_bytes: int | None = None  # largest send buffer of a socket; None: more than its path holds
     slow_start_after_idle: bool = False
     small_queue_bytes: int | None = None  # of a socket below TCP (tcp_limit_output_bytes); None: the kernel's
     bands: int = 1  # of data, in that queue if it is a FIFO; more than one: with a band for control above them
@@ -183,7 +183,7 @@ class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
     id: str
     kind: str
     after: tuple[str, ...]
-    ranks: tuple[int, ...] | None = None  # the ranks that take part; None: all
+    ranks: tuple[int, ...] | None = None  # the participating ranks; None: all
     duration_ns: int | None = None  # of a compute
     bytes: int | None = None  # of a collective
     algorithm: str = ""  # of a collective
@@ -195,9 +195,9 @@ class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
     # Of a trace whose ranks differ, or have several groups:
     members: tuple[int, ...] | None = None  # participating ranks, in the group's order; of a message: sender, receiver
     exchange: int = 0  # its number, the same on all members
-    group: int = 0  # whose connections it takes (`JobPlan.groups`)
+    group: int = 0  # number of the group whose connections it uses (`JobPlan.groups`)
     rows: tuple[tuple[int, ...], ...] = ()  # bytes of uneven parts (`testbed.replay.uneven`)
-    inside_ns: int | None = None  # how long it takes inside a server; None: it crosses the network
+    inside_ns: int | None = None  # duration inside a server; None: it crosses the network
 
     @property
     def computes(self) -> bool:
@@ -240,7 +240,7 @@ class JobPlan(msgspec.Struct, frozen=True):
     partition: int | None = None  # bytes of a message there, at most
     program: tuple[str, ...] | None = None  # a real program instead of a replay
     like: int = 0  # the first job that is the same in everything but its start and noise
-    grid: Grid | None = None  # where its iterations may begin; None: anywhere
+    grid: Grid | None = None  # slots in which its iterations begin; None: no slots
     bands: tuple[int, ...] = ()  # bytes left of an iteration (in a window: of a tensor) at which packets move up a band
     falls: bool = False  # they move down instead, at so many bytes sent
     transport: str = TCP  # as typed; if not TCP, `cc` is the congestion control of its TCP part, if any
@@ -275,7 +275,7 @@ class JobPlan(msgspec.Struct, frozen=True):
         """Sum of the compute durations of one iteration, in ns."""
         if not self.groups:
             return sum(operation.duration_ns or 0 for operation in self.operations)
-        own = dict.fromkeys(range(len(self.hosts)), 0)  # of the rank that computes for longest
+        own = dict.fromkeys(range(len(self.hosts)), 0)  # the operations of the rank with the longest computing time
         for operation in self.operations:
             for rank in operation.ranks or ():
                 own[rank] += operation.duration_ns or 0
@@ -305,7 +305,7 @@ class Capture(msgspec.Struct, frozen=True):
     bytes: int  # of all files
     memory_bytes: int  # of all rings
     first: int = 0  # iterations of which packets are kept, from the moment that the first worker begins it
-    last: int | None = None  # to the moment that the last one has ended it; None: to the end
+    last: int | None = None  # last captured iteration, until all workers have ended it; None: to the end
 
 
 class Background(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -328,7 +328,7 @@ class Background(msgspec.Struct, frozen=True, omit_defaults=True):
     response_bytes: int | None = None  # of the target's answer; None: it only reads
     priority: str = "0"  # DSCP, or by-size
     program: tuple[str, ...] = ()  # instead of flows: its arguments
-    server: tuple[str, ...] = ()  # what runs on the target before it
+    server: tuple[str, ...] = ()  # command that runs on the target before it
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -343,13 +343,13 @@ class Plan(msgspec.Struct, frozen=True):
     link: Link  # the spec's settings for every bottleneck
     bottlenecks: dict[str, Link]  # the settings of each direction: "s1-s2"
     wires: dict[str, Wire]  # directions with delay, loss or corruption
-    base_rtt_s: float  # of two small packets, idle, between the first job's first and last host
+    base_rtt_s: float  # idle round trip of two small packets between the first job's first and last host
     jobs: tuple[JobPlan, ...]
     sample_ns: int
     rto_min_us: int | None
     alone: int | None = None  # the one job that runs, for `isolated_s`
     measure_capacity: bool = False
-    assumptions: tuple[str, ...] = ()  # of the trace: what in it is not measured
+    assumptions: tuple[str, ...] = ()  # unmeasured properties of the trace
     events: tuple[LinkEvent, ...] = ()
     notes: tuple[str, ...] = ()  # remarks on the replay of traces, for readers of the result
     needed_bps: int = 0  # load of the bottlenecks while every job communicates
@@ -360,14 +360,12 @@ class Plan(msgspec.Struct, frozen=True):
     sender: Sender = Sender()
     nics: tuple[str, ...] = ()  # the directions that leave a host by an interface of `sender`'s rate
     schedule: dict[str, Any] | None = None  # input and decisions of the scheduler
-    scheduler: str | None = None  # which host runs which worker, as typed; None: an older testbed did not record it
+    scheduler: str | None = None  # job scheduler, as typed; None: an older testbed did not record it
     messages: Literal["rounds", "full"] = "rounds"  # unit of a row of ``messages.csv``
     stop_when_periodic: int = (
         0  # equal iterations after which it ends, and the rest is filled in; 0: it runs to the end
     )
-    crossed: bool = (
-        False  # with other job schedulers: its results are in a folder of its scheduler, inside the experiment folder
-    )
+    crossed: bool = False  # one of several job schedulers: its results are in a folder of its scheduler, inside the experiment folder
     servers: dict[str, int] = {}  # GPUs of each, where jobs hold some; empty: none do, or older
     nics_per_server: int = 1  # each is a host of the topology, with a separate link
     capture: Capture | None = None

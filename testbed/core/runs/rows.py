@@ -27,7 +27,7 @@ class Iteration(msgspec.Struct, frozen=True, kw_only=True):
     comm_start_s: float
     end_s: float
     bytes: int  # payload that it wrote
-    max_start_delay_s: float  # by which its worst phase began after its deadline
+    max_start_delay_s: float  # largest delay of a phase's start after its deadline
 
 
 class Operation(msgspec.Struct, frozen=True):

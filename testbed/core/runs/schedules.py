@@ -28,7 +28,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     name: str
     ratio: float = 0.0  # communication time of a large ring in isolation ÷ its computing time
-    most: float | None = None  # share of an iteration that exchanging takes at the most, however many contend
+    most: float | None = None  # largest fraction of an iteration spent exchanging, under any contention
     unlimited: bool = False  # uplinks: b_e → ∞
     alpha: float | None = None  # without it the experiment's
     xi1: float = 1.0
@@ -36,7 +36,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     intra: float | None = None  # b_i, in uplinks; without it no limit
     reduce: float | None = None  # C, in uplinks; without it no limit
     load: float | None = None  # fraction of the GPUs that Poisson arrivals request; None: all jobs arrive at the start
-    gpus: int | None = None  # of each server; without it sampled from 4, 8, 16 and 32
+    gpus: int | None = None  # GPUs of each server; None: sampled from 4, 8, 16 and 32
     options: str = ""  # ``option=value,…``, for every scheduler that has them
     largest: int | None = None  # few jobs: the number of GPUs of the largest one
     seconds: tuple[float, ...] = ()  # few jobs: jobs of one GPU with these run times, instead of random ones

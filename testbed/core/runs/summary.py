@@ -25,7 +25,7 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
     learns: bool  # it runs MLTCP
     windowed: bool = True  # by a congestion window; False: it paces by a rate
     workers: int
-    iterations: int = 0  # that count, of the first seed; 0: an older testbed did not record them
+    iterations: int = 0  # measured iterations of the first seed; 0: an older testbed did not record them
     mean_s: float
     p99_s: float
     last10_mean_s: float
@@ -44,7 +44,9 @@ class Schedule(Metrics):
 
     makespan_s_ci95: Ends | None  # None: fewer than three seeds
     mean_completion_s_ci95: Ends | None
-    alone: Literal["measured", "ideal"]  # what alone is on the servers that a job got; on fewer it is the ideal
+    alone: Literal[
+        "measured", "ideal"
+    ]  # source of the isolated time on the servers that a job got; on fewer ones it is the ideal
 
 
 class Completion(msgspec.Struct, frozen=True):
@@ -64,7 +66,7 @@ class Traffic(msgspec.Struct, frozen=True):
     flows: int  # that began
     unfinished: int  # when the run ended
     failed: int
-    goodput_bps: float  # of what targets received, from the first start to the last end
+    goodput_bps: float  # received bits per second, from the first start to the last end
     completions: tuple[Completion, ...]  # all sizes first, then each class that has flows; empty: none ended
 
 
@@ -72,7 +74,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One system over all seeds and jobs."""
 
     system: str  # as typed
-    scheduler: str | None = None  # which placed its jobs, as typed; None: an older testbed did not record it
+    scheduler: str | None = None  # job scheduler, as typed; None: an older testbed did not record it
     role: Role
     seeds: tuple[int, ...]
     jobs: int
@@ -99,11 +101,11 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     speedup_p99: float
     speedup_p99_ci95: Ends | None
     delivered: float | None = None  # delivered fraction of gradient bytes; None: lossless transport
-    important_fraction: float | None = None  # of their packets, as tagged; None: no rule looked at any
+    important_fraction: float | None = None  # fraction of packets tagged as important; None: no tags
     conclusion: str | None  # `findings` in words
     findings: tuple[Finding, ...] = ()
     repeatability: Row | None = None  # I10, over the seeds; None: an older testbed did not compute it
-    background: tuple[Traffic, ...] = ()  # what background traffic came to
+    background: tuple[Traffic, ...] = ()  # results of background traffic
     schedule: Schedule | None = None  # None: jobs hold no GPUs, a seed ended none, or it is older
 
 

@@ -22,7 +22,7 @@ class Columns:
     needed: tuple[str, ...]
     numbers: tuple[str, ...]
     may_be_empty: tuple[str, ...]
-    words: dict[str, str]  # of a column of text that has a form: a regular expression
+    words: dict[str, str]  # regular expression of text columns, by column
     key: tuple[str, ...] = ()  # columns whose values identify a row
 
     def say(self, name: str) -> bool:

@@ -38,7 +38,7 @@ SLUGS = {
     "I23": "flow-model-range",
     "I24": "host-datagram-drops",
     "I25": "typed-commands",
-}  # what invariants are called on the terminal and in reports (docs/reference/invariants.md)
+}  # names of invariants on the terminal and in reports (docs/reference/invariants.md)
 
 
 class Row(msgspec.Struct, frozen=True, omit_defaults=True):

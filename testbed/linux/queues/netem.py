@@ -18,7 +18,7 @@ from testbed.linux.rtnetlink import Tc
 
 SMALLEST_PACKET_BYTES = 64
 WHOLE = 2**32 - 1  # netem's probability 1
-QOPT = struct.Struct("=IIIIII")  # struct tc_netem_qopt: latency and jitter in ticks, and between them what follows
+QOPT = struct.Struct("=IIIIII")  # struct tc_netem_qopt: latency in ticks, four other fields, jitter in ticks
 TCA_NETEM_CORRUPT, TCA_NETEM_LOSS, TCA_NETEM_LATENCY64, TCA_NETEM_JITTER64, TCA_NETEM_PRNG_SEED = 4, 5, 10, 11, 14
 NETEM_LOSS_GE = 2
 GEMODEL = struct.Struct(

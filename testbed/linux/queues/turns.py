@@ -9,12 +9,12 @@ from testbed.core.netlink_attributes import attribute, attributes
 from testbed.linux.queues.classify import KEY, PLACE, SELECTOR, TCA_U32_SEL, has_keys, u32
 from testbed.linux.rtnetlink import Tc
 
-CLSACT, CLSACT_PARENT = 0xFFFF0000, 0xFFFFFFF1  # what filters of packets that arrive and leave hang on
+CLSACT, CLSACT_PARENT = 0xFFFF0000, 0xFFFFFFF1  # parent of filters for arriving and leaving packets
 INGRESS, EGRESS = 0xFFFFFFF2, 0xFFFFFFF3
 TCA_U32_ACT, TCA_ACT_KIND, TCA_ACT_OPTIONS, TCA_MIRRED_PARMS = 7, 1, 2, 2
 MIRRED = struct.Struct("=IIiiiiI")  # struct tc_mirred: index, capabilities, action, counts, mirred action, interface
 STOLEN, INGRESS_REDIRECT = 4, 3
-AT, UPPER = 4, 16  # where in the header the word with the identification is, which is its upper half
+AT, UPPER = 4, 16  # offset in bytes of the header's word with the identification, and shift in bits to that half
 
 
 def messages(bit: int, targets: Sequence[int]) -> Iterator[Tc]:

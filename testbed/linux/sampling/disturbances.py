@@ -20,8 +20,8 @@ from testbed.linux.sampling import ticker
 from testbed.linux.sampling.ticker import Account, Disturbance
 
 TABLE, ACCOUNT = "disturbances.csv", "disturbances.json"
-DISTURBED_ITERATIONS = "disturbed_iterations.csv"  # which iterations they disturbed (`testbed.core.runs.disturbed`)
-PATIENCE_S = 60.0  # with a machine that has just been busy
+DISTURBED_ITERATIONS = "disturbed_iterations.csv"  # table of disturbed iterations (`testbed.core.runs.disturbed`)
+PATIENCE_S = 60.0  # seconds for the ticker to end on a busy machine
 
 
 @dataclass

@@ -20,7 +20,7 @@ from testbed.linux.sampling.ring import Ring, Step
 
 HEADER = struct.Struct("=IHxxI")  # length, type, sequence number
 HEADER_BYTES = 16
-ANSWER_BYTES = 1024  # at most; 500 are usual
+ANSWER_BYTES = 1024  # largest answer; 500 bytes are usual
 ANSWERED = (SOCK_DIAG_BY_FAMILY, RTM_NEWQDISC)
 MOST_AT_ONCE = 64  # questions whose answers fit into a socket's buffer
 

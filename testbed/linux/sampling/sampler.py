@@ -87,7 +87,7 @@ class Config:
     flows: list[dict[str, Any]]
     columns: dict[
         str, list[str]
-    ]  # of each table (`testbed.core.runs.rows`: to be imported here it would take a library)
+    ]  # header of each table (a copy from `testbed.core.runs.rows`, whose import here would need a library)
 
     def header(self, table: str) -> str:
         """The first line of a table."""

@@ -160,7 +160,7 @@ class Ticker:
             if late >= NOTED_NS:
                 state = self._state()
                 if punctual:
-                    # Since the last tick it may have stood still at any time.
+                    # The core may have stopped at any time since the last tick.
                     begun = deadline - PERIOD_NS
                     account.noted.append(Disturbance(begun, now, self.core, self._cause(late, before, state), late))
                 before = state

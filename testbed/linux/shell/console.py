@@ -34,7 +34,10 @@ LOOK = {
     "run",
     "time",
 }
-FIRST_LOOK_S, GROWTH = 1.0, 0.1  # how often a silent command is asked whether it is interrupted
+FIRST_LOOK_S, GROWTH = (
+    1.0,
+    0.1,
+)  # seconds until the first check for an interruption of a silent command, and growth of the interval
 NO_WINDOWS = "there are no windows here. On `host`, type in another terminal: ip netns exec NODE COMMAND\n"
 HELP = """\
   run            start the experiment, or go on after a pause, to its end

@@ -81,7 +81,7 @@ class Host(network.Host):
     def sendCmd(self, *args: Any, **kwargs: Any) -> None:
         self._check(" ".join(map(str, args)))
         self._open()
-        kwargs.pop("printPid", None)  # of mnexec, which is not needed here
+        kwargs.pop("printPid", None)  # an option of mnexec, which is not used here
         Node.sendCmd(self, *args, **kwargs)
 
     def cmd(self, *args: Any, **kwargs: Any) -> str:

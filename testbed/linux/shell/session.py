@@ -27,14 +27,14 @@ from testbed.linux.shell.console import Console
 from testbed.linux.shell.link import Answers, Link, Socket
 from testbed.linux.shell.node import Host, Network
 
-OPENS_NS = 10**9  # after boot: in the first second `ping` takes its clock for one that has not been read yet
+OPENS_NS = 10**9  # ns after boot: in the first second `ping` treats its clock as unset
 NO_TIME_NS = 10**6  # ns of virtual time; a shell that took less has not changed the run
 
 
 class Session:
     """The shell of one run."""
 
-    made, host = Network, Host  # what its network is built of
+    made, host = Network, Host  # classes of its network and hosts
 
     def __init__(self, request: ShellRequest, answers: Answers, emit: Callable[[Event], None]) -> None:
         self.request, self.answers, self.emit = request, answers, emit

@@ -23,7 +23,7 @@ from testbed.transports import Buffer, Message
 from testbed.transports.hadamard import collected, dispersed
 
 SERVER = 0
-# Of mallopt(3): memory stays with the process, and all threads have it together.
+# Options of mallopt(3): memory stays in the process, in one arena for all threads.
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -2, -3, -8
 KEPT = {M_ARENA_MAX: 1, M_MMAP_THRESHOLD: 32 << 20, M_TRIM_THRESHOLD: 1 << 30, M_TOP_PAD: 64 << 20}
 
@@ -59,7 +59,7 @@ class _Server:
         self.update = np.zeros_like(self.flat)  # from the previous parameters to the current ones
         self.gradients = {rank: np.zeros_like(self.flat) for rank in range(ranks) if rank != SERVER}
         self.holes: dict[int, Holes] = dict.fromkeys(self.gradients, ())
-        # A worker's next parameters follow from what arrived there, which both ends have recorded.
+        # A worker's next parameters follow from the data that arrived there, which both ends have recorded.
         self.replicas = dict.fromkeys(self.gradients, self.told)
         self.rounds = 0
         self.accuracy: float | None = None  # after this round, if evaluated

@@ -39,7 +39,7 @@ class Place:
     begin: int
     end: int
     gathers: bool
-    own: bool  # of the part that was summed up where it comes from
+    own: bool  # the sum of this part was completed at the sender
 
 
 def place(message: Message, rank: int, ranks: int, size: int) -> Place:
@@ -59,7 +59,7 @@ class Shared:
         self.file = file
         memory = mmap.mmap(file, learning.shared_bytes(ranks))
         parameters = learning.bytes // ELEMENT
-        self.rounds = np.frombuffer(memory, np.int64, ranks)  # that each has written
+        self.rounds = np.frombuffer(memory, np.int64, ranks)  # number of rounds that each rank has written
         self.replicas = np.frombuffer(memory, np.float32, offset=8 * ranks).reshape(2, ranks, parameters)
 
     def write(self, rank: int, round: int, flat: Array) -> list[Array] | None:
@@ -92,8 +92,8 @@ class Replica:
         self.flat = self._numbers()
         self.flat[: self.task.parameters] = self.task.model.first(np.random.default_rng(self.seed))
         self.velocity = self._numbers()
-        self.sums, self.gathered = self._numbers(), self._numbers()  # on the first half, and on the second
-        self.guess = self._numbers()  # of the momentum after this round, by the gradient from here alone
+        self.sums, self.gathered = self._numbers(), self._numbers()  # of the first half, and of the second
+        self.guess = self._numbers()  # estimated momentum after this round, from this rank's gradient only
         self.coming: dict[int, Array] = {}  # by the message's number
         self.rounds = self.computed = 0
         self.lock = threading.Lock()

@@ -16,7 +16,7 @@ from testbed.replay.training import Examples
 
 CHARACTERS = 64  # the most frequent ones; all others are one
 LENGTH = 24  # characters of an example
-APART = 7  # from one example to the next
+APART = 7  # distance between consecutive examples, in characters
 TEST_SHARE, TESTED = 0.1, 1000
 
 

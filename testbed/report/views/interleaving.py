@@ -24,7 +24,7 @@ from testbed.report.views import panels
 
 SHOWN_ITERATIONS = 4
 WINDOW_S = 0.02
-COARSE = 0.25  # of the shortest iteration: longer windows blur the shares of jobs
+COARSE = 0.25  # fraction of the shortest iteration; longer windows blur the shares of jobs
 
 
 def draw(experiment: Experiment, out: Path) -> list[Path]:

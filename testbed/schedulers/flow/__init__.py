@@ -35,11 +35,13 @@ class Demand:
     """A job as a flow scheduler receives it."""
 
     iteration_s: float | None  # in isolation; None: unknown, for a real program
-    phases: Mapping[str, tuple[Phase, ...]] | None  # on each link it crosses, in isolation; None: a hash chooses which
+    phases: (
+        Mapping[str, tuple[Phase, ...]] | None
+    )  # by link that it crosses, in isolation; None: a hash selects the links
     bytes: int  # payload that the worker that sends most sends in one iteration
     spread_s: float = 0.0  # standard deviation of its iterations in isolation
-    iterations: int = 0  # that it runs; 0: unknown
-    tensor_bytes: int | None = None  # the largest that one worker sends another; None: one exchange follows the other
+    iterations: int = 0  # number of iterations; 0: unknown
+    tensor_bytes: int | None = None  # largest tensor between two workers; None: one exchange at a time
 
     @property
     def counted(self) -> int:
@@ -52,7 +54,7 @@ class Rule:
     """The settings that a job receives."""
 
     cc: str  # the congestion control of its flows
-    grid: Grid | None = None  # where its iterations begin; None: when they please
+    grid: Grid | None = None  # slots in which its iterations begin; None: no slots
     bands: tuple[int, ...] = ()  # bytes left (in a window: of a tensor) at which its packets move up a band; falling
     falls: bool = False  # they move down instead, at so many bytes sent; rising
     exclusive: tuple[

@@ -85,7 +85,9 @@ class _Policy:
 
     def _in_time(self, size: int, group: Group, rank: int, now_s: float, due_s: float) -> int | None:
         """The first one of a group from this rank on that ends by then."""
-        most_s = due_s - now_s + 2 * math.ulp(due_s)  # sums are rounded: what this lets in is compared exactly
+        most_s = (
+            due_s - now_s + 2 * math.ulp(due_s)
+        )  # a tolerance for rounded sums; candidates are then compared exactly
         position: int | None = group.position(rank)
         while position is not None:
             position = self._lasts[size].first(position, most_s)

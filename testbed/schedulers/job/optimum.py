@@ -20,7 +20,7 @@ from testbed.schedulers import search
 from testbed.schedulers.job import Cluster
 
 MOST_JOBS = 8
-SAME_S = 1e-12  # as much later is no later
+SAME_S = 1e-12  # times within this difference are equal
 Spread = tuple[int, ...]  # GPUs of each server
 Planned = dict[int, tuple[frozenset[int], Spread]]  # by job: the jobs that have ended when it starts, and its GPUs
 

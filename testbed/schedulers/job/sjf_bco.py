@@ -22,7 +22,7 @@ from testbed.models.contention import Model
 from testbed.schedulers import search
 from testbed.schedulers.job import Cluster
 
-BISECTIONS = 11  # of a horizon of some 1200 slots, as published: down to one slot
+BISECTIONS = 11  # number of bisections of a horizon of about 1200 slots, as published: down to one slot
 
 
 @dataclass(frozen=True)

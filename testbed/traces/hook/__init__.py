@@ -87,7 +87,7 @@ class _Patch:
             construct(model, *args, **kwargs)
             self._guard(self._attach, model, default=None)
 
-        # A model takes only one hook; where it has ours, the script's own is called by it.
+        # A model takes only one hook, so the recorder's hook calls that of the script.
         @wraps(register)
         def register_comm_hook(model: Any, state: Any, hook: Any) -> None:
             if not self._replaced(model, state, hook):

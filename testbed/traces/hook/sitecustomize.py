@@ -7,13 +7,13 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 
-# Only one sitecustomize is ever imported: hand on to the one that this hides, if there is one.
+# Python imports only one sitecustomize: execute the one that this hides, if there is one.
 _others = [entry for entry in sys.path if Path(entry or ".").resolve() != HERE]
 _hidden = importlib.machinery.PathFinder.find_spec("sitecustomize", _others)
 if _hidden is not None and _hidden.loader is not None:
     _hidden.loader.exec_module(importlib.util.module_from_spec(_hidden))
 
-# Last, so that nothing of the script's environment is hidden.
+# Last on the path, so that no module of the script's environment is hidden.
 sys.path.append(str(HERE.parents[1]))
 
 try:

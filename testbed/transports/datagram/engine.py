@@ -18,7 +18,7 @@ from testbed.transports.datagram.settings import Core, Timing
 
 RECEIVE_BYTES = 64 << 20
 BATCH = 64  # ends that are reported at once
-SEGMENTS = 44  # datagrams to a peer that are handed to the kernel as one: what its 64 kB hold
+SEGMENTS = 44  # datagrams to a peer passed to the kernel in one call, limited by its 64 kB
 CLASS_SELECTOR = 5  # its shift in that byte
 MARKABLE = 2  # ECT(0) there (RFC 3168)
 
@@ -52,7 +52,7 @@ class Engine:
         self.lock = threading.Lock()
         self.timings: dict[tuple[int, int, int], Timing] = {}
         self.silences: defaultdict[int, Silence] = defaultdict(Silence)  # of each peer
-        self.followed: dict[int, Callable[[], None]] = {}  # what to call when a transfer has ended, by its name
+        self.followed: dict[int, Callable[[], None]] = {}  # by transfer name: function to call at its end
         self.names = itertools.count(1)
         self.calls_back = False  # a thread
         ranks = len(place.addresses)

@@ -55,12 +55,12 @@ class Core:
 
     reorder: int  # later packets acknowledged, until one counts as lost
     acks: int  # packets that an acknowledgement waits for at most
-    coalesce: Duration  # for how long a receiver rests after each look at its socket
+    coalesce: Duration  # pause of a receiver after each read of its socket
     silence: Duration  # without a word of a peer, until it counts as gone
     after: Duration = Duration(0)  # from LT to the deadline
     shared_lt: bool = False  # LT counts from the first packet of the round, not from the message's own
-    rtts: float = FIRST_RTTS  # of RTprop, in the first LT
-    congestion: native.Congestion | None = None  # how fast to send; None: by BBR, as LTP does
+    rtts: float = FIRST_RTTS  # first LT, in multiples of RTprop
+    congestion: native.Congestion | None = None  # rate control; None: BBR, as in LTP
     # Slope and offset of how strongly it probes, or its rate grows by a rule; None: constant.
     f: tuple[float, float] | None = None
     control: int = 0  # class selector of control packets

@@ -34,8 +34,8 @@ class DatagramTransfer:
     delivery: Delivery | None = None
     gone: int = 0  # the rank, if that is how it ended
     stalled: bool = False  # the peer answered until then, but acknowledged no data
-    asking: int = 0  # threads that read the core's record of it,
-    released: bool = False  # which it drops when none does
+    asking: int = 0  # number of threads that read the core's record of it
+    released: bool = False  # the record is dropped once no thread reads it
 
     def __post_init__(self) -> None:
         if not self.handle:

@@ -42,7 +42,7 @@ except ImportError as error:
 Fill = Literal["zero", "mean_of_received", "feedback"]
 FILLS = OneOf(*get_args(Fill), contributors="mean_of_received")
 PORT = 29600
-BUCKET_BYTES = 25 << 20  # of `average`, as DDP's
+BUCKET_BYTES = 25 << 20  # bucket size of `average`, as in DDP
 TYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 Ended = Callable[[int, Message, bool, Delivery], None]  # peer, content, whether it was sent, and how it ended
 Tagging = Callable[[Message, Any], Tagger]  # of a gradient's message and the numbers in it (a flat tensor)
@@ -89,7 +89,7 @@ class _Bucket:
 
     round: int
     number: int
-    flat: Any  # of the caller's memory; the mean is written there
+    flat: Any  # a view of the caller's memory, which receives the mean
     future: Any
     sent: Any = None  # a copy of the sent data, for error feedback of lost data
     gradients: list[tuple[Name, Transfer]] = field(default_factory=list)

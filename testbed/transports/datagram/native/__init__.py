@@ -36,7 +36,7 @@ from testbed.core.errors import MachineError
 FOLDER = Path(__file__).parent
 # Bsymbolic: its files call each other, even if the process has loaded other libraries with these names.
 FLAGS = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-fPIC", "-shared", "-s", "-Wl,-Bsymbolic", "-pthread")
-BASELINE = {"x86_64": ("-march=x86-64",)}  # not what this machine has more
+BASELINE = {"x86_64": ("-march=x86-64",)}  # without extensions of this machine
 NEVER = 2**64 - 1
 DATA_HEADER = 60  # DG_DATA_HEADER
 KEY_BYTES, MAC_BYTES = 16, 8  # SIPHASH_KEY, SIPHASH_MAC

@@ -35,7 +35,7 @@ IMPORTANT = {
     "none": 1.0,
 }  # for bytes without content
 FLOAT, DOUBLE = 4, 8  # bytes
-GOLDEN = 0.618  # of a message: distance between packets of neighbouring importance
+GOLDEN = 0.618  # fraction of a message between packets of neighbouring importance
 
 
 @dataclass(frozen=True)
