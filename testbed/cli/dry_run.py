@@ -81,7 +81,7 @@ def document(plans: Sequence[Plan], out: Path, backend: str) -> dict[str, Any]:
         "expected_s": round(pace.total_s(plans, backend), 1),
         "plans": [
             {
-                "folder": str(out / plan.experiment / plan.folder), "system": plan.system.label, "seed": plan.seed, "alone": plan.alone,
+                "folder": str(out / plan.experiment / plan.folder), "system": plan.system.label, "seed": plan.seed, "isolated_job": plan.alone,
                 "jobs": [{"job": job.job, "trace": job.trace, "ideal_s": job.ideal_s} for job in plan.jobs],
                 "expected_s": round(seconds, 1),
             }

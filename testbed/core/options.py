@@ -76,6 +76,9 @@ def read(options: Sequence[Declared], part: Part) -> dict[str, Any]:
     return values
 
 
+DESCRIBED = 6  # options that a message describes; of more it lists the names
+
+
 def unknown(item: str, part: Part, options: Sequence[Declared]) -> OptionError:
     """The error for an option that a name does not have, with the closest option."""
     what = f"{quoted(item)} in {quoted(part)} is no option of {part.name}"
@@ -84,7 +87,8 @@ def unknown(item: str, part: Part, options: Sequence[Declared]) -> OptionError:
     close = closest(item.partition("=")[0], [one.name for one in options])
     if close is not None:
         return OptionError(f"{what}. Did you mean {meanings([one for one in options if one.name == close])}?")
-    return OptionError(f"{what}. It has {meanings(options)}.")
+    shown = meanings(options) if len(options) <= DESCRIBED else ", ".join(one.name for one in options)
+    return OptionError(f"{what}. It has {shown}.")
 
 
 def names(options: Sequence[Declared]) -> set[str]:

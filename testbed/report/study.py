@@ -163,7 +163,7 @@ def _placed(runs: Iterable[Run]) -> list[str]:
 
 
 def _mixed(runs: Iterable[Run], several_backends: bool) -> list[str]:
-    """One paragraph if the runs were not all made by the same program on the same backend."""
+    """One paragraph if several programs or backends made the runs."""
     made: dict[str, Path] = {}
     for run in runs:
         # The source, not the commit, which also changes with files that do not affect runs.
@@ -175,4 +175,4 @@ def _mixed(runs: Iterable[Run], several_backends: bool) -> list[str]:
     if len(made) < 2:
         return []
     several = "; ".join(f"{by} (for one {path})" for by, path in made.items())
-    return [f"The runs of this figure were not all made by the same program: {several}. Shown all the same."]
+    return [f"Several programs made the runs of this figure: {several}. All runs are shown."]

@@ -33,7 +33,7 @@ ROOM = 3.0  # unshaped capacity ÷ needed rate: from there on I2 is ok (docs/ref
 # The smallest run that measures the unshaped path: two jobs that send at the same time, for a few iterations.
 PROBE: dict[str, Any] = {
     "jobs": 2, "system": ["reno"], "iterations": 1, "compute": "1ms", "bytes": "20kB", "rate": "10mbit", "ecn": "off",
-    "buffer": "20ms", "alone": "none",
+    "buffer": "20ms", "isolated_runs": "none",
 }  # fmt: skip
 
 IN_VM = "vagrant-uml"  # the user-mode kernel of the virtual machine; not a backend of --on

@@ -142,7 +142,7 @@ def _references(experiment: Experiment, run: Run) -> dict[int, tuple[str, float]
         if job.ideal_s is not None:
             found[job.job] = ("ideal", job.ideal_s)
         elif job.job in alone:
-            found[job.job] = ("alone", metrics.alone(alone[job.job].times))
+            found[job.job] = ("in isolation", metrics.alone(alone[job.job].times))
     return found
 
 
