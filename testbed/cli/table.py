@@ -19,7 +19,7 @@ UNKNOWN = "–"
 COLOURS = {"valid": "green", "suspect": "yellow", "invalid": "red"}
 TIMES = {
     "makespan_s": "makespan\n(s)", "mean_completion_s": "completion\nmean (s)", "p95_completion_s": "p95\n(s)",
-    "mean_queueing_s": "queueing\nmean (s)", "mean_slowdown": "slow-\ndown", "max_rho": "largest\nρ", "jain": "Jain",
+    "mean_queueing_s": "queueing\nmean (s)", "mean_slowdown": "slow-\ndown", "max_rho": "worst\nunfairness", "jain": "Jain",
 }  # fmt: skip
 
 
@@ -120,7 +120,11 @@ def metrics_tables(
     return [
         Sheet([Column(), *(Column(heading, right=True) for heading in TIMES.values())], times, title),
         Sheet(
-            [Column(), *(Column(heading, right=True) for heading in ("GPUs\nheld", "largest\np", *idle, *more))], used
+            [
+                Column(),
+                *(Column(heading, right=True) for heading in ("GPUs\nheld", "jobs on a\nlink (max)", *idle, *more)),
+            ],
+            used,
         ),
     ]
 

@@ -44,7 +44,16 @@ def table(results: Sequence[Result], title: str) -> list[Sheet]:
 
 def beside(results: Sequence[Result]) -> Sheet:
     """A row for each schedule and system: the model's prediction, and the measurement."""
-    headings = ("makespan\n(s)", "real\n(s)", "off", "completion\nmean (s)", "real\n(s)", "off", "jobs\noff", "verdict")
+    headings = (
+        "makespan\n(s)",
+        "measured\n(s)",
+        "error",
+        "completion\nmean (s)",
+        "measured\n(s)",
+        "error",
+        "error\nper job",
+        "verdict",
+    )
     rows = []
     for each in results:
         said = each.carried.metrics
@@ -54,7 +63,9 @@ def beside(results: Sequence[Result]) -> Sheet:
                 decimal(said.mean_completion_s), decimal(came.mean_completion_s), f"{came.completion_off:+.1%}", f"{came.job_off:.1%}", came.verdict,
             ])  # fmt: skip
     columns = [Column(), Column(), *(Column(heading, right=True) for heading in headings)]
-    return Sheet(columns, rows, "Predicted, and measured with real traffic; off: of a job's completion, mean", names=2)
+    return Sheet(
+        columns, rows, "Predicted, and measured with real traffic; error per job: mean over completions", names=2
+    )
 
 
 def document(sizes: Sequence[int], model: Model, results: Sequence[Result], jobs: JobList) -> dict[str, Any]:
