@@ -2,8 +2,8 @@
 
 Source: Yu, Ji, Rajan, Liu, "On Scheduling Ring-All-Reduce Learning Jobs in Multi-Tenant GPU Clusters with Communication
 Contention", MobiHoc 2022 (technical report, arXiv 2207.07817). A job whose ring crosses servers shares the uplink of each of
-its servers; p counts such jobs on the fullest of them, including itself. Where the report gives no rule, this is ours: k is
-at least 1 (with ξ1 < 1 a job alone would be faster than its link), the overhead ξ2 is in seconds a server (the report gives it
+its servers; p counts such jobs on the fullest of them, including itself. Where the paper gives no rule, this is ours: k is
+at least 1 (with ξ1 < 1 a job alone would be faster than its link), the overhead ξ2 is in seconds a server (the paper gives it
 ξ1's value, though one is a share and the other a time).
 """
 
@@ -20,7 +20,7 @@ Degradation = Callable[[float, float], float]
 
 
 def linear(alpha: float, k: float) -> float:
-    """f(α, k) = k + α (k − 1): by how much less than an uplink each of k jobs gets; the report's example."""
+    """f(α, k) = k + α (k − 1): by how much less than an uplink each of k jobs gets; the paper's example."""
     return k + alpha * (k - 1)
 
 
@@ -38,7 +38,7 @@ class Model:
     xi1: float = 1.0
     xi2_s: float = 0.0  # γ = ξ2 · servers
     degradation: Degradation = linear
-    slot_s: float = 0.0  # the report's slots; 0: continuous time
+    slot_s: float = 0.0  # the paper's slots; 0: continuous time
 
     def tau_s(self, request: Request, servers: int, p: int = 1) -> float:
         """An iteration over so many servers at contention ``p`` (eq. 8)."""

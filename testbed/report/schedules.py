@@ -1,7 +1,7 @@
 """Shared parts of figures of computed schedules: makespans of settings, compared seed by seed, next to the paper's
 values.
 
-A slot of the report is a second here. The *control* is the setting with unlimited uplinks: gains there are due to order
+A slot of the paper is a second here. The *control* is the setting with unlimited uplinks: gains there are due to order
 and search.
 """
 

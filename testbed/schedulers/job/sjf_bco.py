@@ -2,7 +2,7 @@
 
 Source: Yu, Ji, Rajan, Liu, MobiHoc 2022 (technical report, arXiv 2207.07817), Algorithms 1–3. Jobs up to κ GPUs fill
 servers in use (FA-FFP). Larger ones wait for few servers with little work (LBSGF). The schedule is the best over κ and
-over the limit θ on the work of a GPU. Choices where the report contradicts itself: only complete schedules compete.
+over the limit θ on the work of a GPU. Choices where the paper contradicts itself: only complete schedules compete.
 FA-FFP follows its text (``pack``: servers in use first) or its pseudo-code (``leastload``: list scheduling). θ is
 bisected as published or, because the makespan is not monotone in θ, taken from a grid. Only the sizes of jobs matter as
 values of κ.
