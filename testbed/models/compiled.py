@@ -80,7 +80,7 @@ def compile_all() -> None:
 
 def _kept() -> bool:
     """Whether a process has compiled the event loop, and kept it."""
-    return next(_cache().glob("*/flow.advance-*.nbc"), None) is not None
+    return next(_cache().glob("*/flow_simulator.advance-*.nbc"), None) is not None
 
 
 def _cache() -> Path:

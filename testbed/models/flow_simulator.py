@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -76,6 +76,7 @@ class Jobs(NamedTuple):
     since: Floats
     step: Ints  # of the force
     begun: Floats
+    force: Floats  # its weight, if all of its windows are free
     # By job.
     first: Ints  # of its nodes; one more than jobs
     pending: Ints  # nodes of this iteration
@@ -103,16 +104,19 @@ class Jobs(NamedTuple):
     carried_since: Floats
     threshold: Floats  # frames of queue from which a link marks; infinity: windows are never small
     flows_on: Ints  # active flows
+    crowded: npt.NDArray[np.bool_]  # whether that number has changed since rates were computed
+    changed: Ints  # those links: as many as ``counts[6]``
     # Records.
     ended: Floats  # iterations: job, iteration, start, start of sending, end
     sent: Floats  # flows: node, iteration, start, end
     keep: npt.NDArray[np.bool_]  # whether flows are recorded
-    counts: Ints  # of clocks, of iterations, of flows, of events, of jobs that have ended since the last look; 1: the slice is over
+    counts: Ints  # of clocks, of iterations, of flows, of events, of jobs that have ended since the last look; 1: the slice is over; of crowded links
     wanted: Ints  # iterations after which a job ends
     batch: Floats  # rates are computed at multiples of it; 0: at every event
     share_at: Floats  # the next computation of rates; infinity: none is due
 
 
+Arrays = TypeVar("Arrays", Network, Jobs)
 DRAWS = 256
 
 
@@ -149,7 +153,7 @@ def jobs(asked: Sequence[FlowJob], *, keep: bool = True, seed: int = 0, batch_s:
         ints([len(node.after) for node in nodes]), np.concatenate([[0], np.cumsum([len(one) for one in then])]).astype(np.int64),
         ints([one for some in then for one in some]), floats([node.begins_at for node in nodes]),
         floats([node.ends_at for node in nodes]), np.zeros(count, np.int64), np.zeros(count), np.zeros(count), np.zeros(count, np.int64),
-        np.zeros(count),
+        np.zeros(count), np.ones(count),
         first, np.zeros(len(asked), np.int64), np.zeros(len(asked), np.int64), np.zeros(len(asked)), np.full(len(asked), -1.0),
         np.zeros(len(asked), np.bool_), ints([job.mltcp_active_from for job in asked]), floats([job.grid[0] if job.grid else 0.0 for job in asked]),
         floats([job.grid[1] if job.grid else 0.0 for job in asked]), floats([job.tolerated for job in asked]), np.zeros(len(asked), np.bool_),
@@ -157,8 +161,8 @@ def jobs(asked: Sequence[FlowJob], *, keep: bool = True, seed: int = 0, batch_s:
         np.array([filled(job.force.weights) for job in asked]),
         factors, chance, floats([job.windows[0] for job in asked]), floats([job.windows[1] for job in asked]),
         np.full(clocks, np.inf), np.full(clocks, NOWHERE, dtype=np.int64), np.full(clocks, NOWHERE, dtype=np.int64),
-        np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(0, np.int64),
-        np.zeros((ROOM, 5)), np.zeros((ROOM if keep else 1, 4)), np.array([keep]), np.zeros(6, np.int64),
+        np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.bool_), np.zeros(0, np.int64),
+        np.zeros((ROOM, 5)), np.zeros((ROOM if keep else 1, 4)), np.array([keep]), np.zeros(7, np.int64),
         np.full(len(asked), np.iinfo(np.int64).max), np.array([batch_s]), np.array([np.inf]),
     )  # fmt: skip
 
@@ -209,6 +213,7 @@ class Loop:
         links = len(self.net.capacity)
         self.state = jobs(asked, keep=keep, seed=seed, batch_s=batch_s)._replace(
             carried=np.zeros(links), carried_since=np.zeros(links), flows_on=np.zeros(links, np.int64),
+            crowded=np.zeros(links, np.bool_), changed=np.zeros(links, np.int64),
             threshold=np.broadcast_to(np.asarray(threshold, dtype=float), links).copy(),
         )  # fmt: skip
         self.now_s, self.say = 0.0, say
@@ -234,8 +239,7 @@ class Loop:
         reached it."""
         while pace.interpreted:
             begun = time.thread_time()
-            with np.errstate(all="ignore"):  # as in compiled code: division by 0 gives infinity
-                reached = float(advance(self.net, self.state, until_s, SLICE))
+            reached = float(advance(_views(self.net), _views(self.state), until_s, SLICE))
             pace.spent(time.thread_time() - begun, self.say)
             if self.state.counts[5] == 0:
                 self.now_s = reached
@@ -286,11 +290,16 @@ class Loop:
         return np.where(there, np.maximum(self.state.left - self.net.rate * (self.now_s - self.state.since), 0.0), 0.0)
 
 
+def _views(arrays: Arrays) -> Arrays:
+    """The same memory. Interpreted loops read and write an element of a view in a third of the time of an array's."""
+    return cast(Arrays, type(arrays)(*(cast(Any, memoryview(each)) for each in arrays)))
+
+
 @compiled
 def advance(net: Network, state: Jobs, until_s: float, most: int) -> float:
     """Process all events up to ``until_s``; return the reached time, which is earlier if the records are full.
 
-    After ``most`` events and examined flows (0: any number) it returns early and sets the last of ``counts``: it must
+    After ``most`` events and examined flows (0: any number) it returns early and sets ``counts[5]``: it must
     be called again.
     """
     counts = state.counts
@@ -402,6 +411,7 @@ def _begin(net: Network, state: Jobs, node: int, now: float) -> None:
     maxmin.enter(net, node)
     _crowd(net, state, node, 1)
     _weigh(net, state, node)
+    maxmin.choose(net, node)
 
 
 @compiled
@@ -409,38 +419,55 @@ def _weigh(net: Network, state: Jobs, node: int) -> None:
     job = state.job[node]
     iteration = state.iteration[job]
     force = state.weights[job, state.step[node]] if iteration >= state.mltcp_active_from[job] else 1.0
-    force *= state.chance[node, iteration % state.chance.shape[1]]
-    if state.free_window[job] > 0:
-        equal = _shared_equally(net, state, node)
-        force = equal + (1.0 - equal) * force
-    net.weight[node] = force
-    maxmin.choose(net, node)
+    state.force[node] = force * state.chance[node, iteration % state.chance.shape[1]]
+    net.weight[node] = _weight(net, state, node)
 
 
 @compiled
-def _shared_equally(net: Network, state: Jobs, node: int) -> float:
-    """The part of its share that no weight changes, where the flow has the fewest frames: 1 if windows are at their minimum there."""
-    frames = np.inf
+def _weight(net: Network, state: Jobs, node: int) -> float:
+    """Its force. On a link with few frames for each flow a part of its share is the same for all: 1 if windows are at their minimum there."""
+    free = state.free_window[state.job[node]]
+    if free <= 0:
+        return float(state.force[node])
+    frames = free
     for place in range(net.first[node], net.first[node] + net.crossed[node]):
         link = net.over[place]
-        frames = min(frames, state.threshold[link] / state.flows_on[link])
-    least, free = state.min_window[state.job[node]], state.free_window[state.job[node]]
-    return float(min(1.0, max(0.0, (free - frames) / (free - least))))
+        if state.threshold[link] < frames * state.flows_on[link]:
+            frames = state.threshold[link] / state.flows_on[link]
+    if frames >= free:
+        return float(state.force[node])
+    least = state.min_window[state.job[node]]
+    equal = 1.0 if frames <= least else (free - frames) / (free - least)
+    return float(equal + (1.0 - equal) * state.force[node])
 
 
 @compiled
 def _crowd(net: Network, state: Jobs, node: int, more: int) -> None:
-    """So many more flows are on its links; flows with windows there get new weights."""
+    """So many more flows are on its links."""
     for place in range(net.first[node], net.first[node] + net.crossed[node]):
         link = net.over[place]
         state.flows_on[link] += more
-        if state.threshold[link] == np.inf or state.batch[0] > 0:
-            continue
-        other = net.head[link]
-        while other != NOWHERE:
-            if net.owner[other] != node and state.free_window[state.job[net.owner[other]]] > 0:
-                _weigh(net, state, net.owner[other])
-            other = net.following[other]
+        if not state.crowded[link] and state.threshold[link] < np.inf and state.batch[0] <= 0:
+            state.crowded[link] = True
+            state.changed[state.counts[6]] = link
+            state.counts[6] += 1
+
+
+@compiled
+def _weigh_crowded(net: Network, state: Jobs) -> None:
+    """New weights of flows on links whose number of flows has changed."""
+    for number in range(state.counts[6]):
+        link = state.changed[number]
+        state.crowded[link] = False
+        place = net.head[link]
+        while place != NOWHERE:
+            node = net.owner[place]
+            weight = _weight(net, state, node)
+            if weight != net.weight[node]:
+                net.weight[node] = weight
+                maxmin.choose(net, node)
+            place = net.following[place]
+    state.counts[6] = 0
 
 
 @compiled
@@ -477,6 +504,7 @@ def _on_its_way(net: Network, state: Jobs, node: int, now: float) -> None:
         return
     state.step[node] += 1
     _weigh(net, state, node)
+    maxmin.choose(net, node)
 
 
 @compiled
@@ -518,16 +546,20 @@ def _share(net: Network, state: Jobs, now: float) -> None:
         maxmin.forget(net)
         state.share_at[0] = min(state.share_at[0], (np.floor(now / state.batch[0]) + 1) * state.batch[0])
         return
+    _weigh_crowded(net, state)
     if net.counts[0] == 0:
         return
     maxmin.solve(net)
     for number in range(net.counts[0]):
         node = net.flows[number]
         if net.active[node]:
-            if net.fresh[node] != net.rate[node]:
+            changed = net.fresh[node] != net.rate[node]
+            if changed:
                 _account(net, state, node, now)
                 maxmin.settle(net, node)
             net.level[node] = net.rate[node] / net.weight[node]
+            if not changed and state.due[node] < np.inf:
+                continue  # its clock is right
             _set(state, node, now + _until(net, state, node, now) if net.rate[node] > 0 else np.inf)
     maxmin.forget(net)
 
@@ -545,8 +577,8 @@ def _share_all(net: Network, state: Jobs) -> None:
     dues, heap, place, counts = state.due, state.heap, state.place, state.counts
     for number in range(net.counts[0]):
         node = net.flows[number]
-        left = state.left[node] - net.rate[node] * (now - state.since[node])
-        _move(dues, heap, place, counts, node, now + max(0.0, left - _after(state, node)) / net.rate[node])
+        due = np.inf if net.rate[node] <= 0 else now + _until(net, state, node, now)
+        _move(dues, heap, place, counts, node, due)
     maxmin.forget(net)
 
 
@@ -580,7 +612,7 @@ def _set(state: Jobs, clock: int, due: float) -> None:
 
 @compiled
 def _move(dues: Floats, heap: Ints, place: Ints, counts: Ints, clock: int, due: float) -> None:
-    """Set a clock, given only its arrays: passing all arrays takes longer than the work."""
+    """Set a clock, given only its arrays: passing all arrays takes longer than the work. Ties go by number."""
     at = place[clock]
     dues[clock] = due
     if due == np.inf:
@@ -591,35 +623,33 @@ def _move(dues: Floats, heap: Ints, place: Ints, counts: Ints, clock: int, due: 
         place[clock] = NOWHERE
         if last == clock:
             return
-        heap[at] = last
-        place[last] = at
+        clock, due = last, dues[last]
     elif at == NOWHERE:
         at = counts[0]
         counts[0] += 1
-        heap[at] = clock
-        place[clock] = at
-    while at > 0 and _earlier(dues, heap[at], heap[(at - 1) // 2]):
-        _swap(heap, place, at, (at - 1) // 2)
+    # The clock moves up past later ones, or else down past earlier ones.
+    while at > 0:
+        above = heap[(at - 1) // 2]
+        other = dues[above]
+        if due > other or (due == other and clock > above):
+            break
+        heap[at] = above
+        place[above] = at
         at = (at - 1) // 2
-    while True:
-        least = at
-        for child in (2 * at + 1, 2 * at + 2):
-            if child < counts[0] and _earlier(dues, heap[child], heap[least]):
-                least = child
-        if least == at:
-            return
-        _swap(heap, place, at, least)
-        at = least
-
-
-@compiled
-def _earlier(dues: Floats, left: int, right: int) -> bool:
-    """Compare two clocks; ties go by number, so that the order does not depend on the past."""
-    return bool(dues[left] < dues[right] or (dues[left] == dues[right] and left < right))
-
-
-@compiled
-def _swap(heap: Ints, place: Ints, left: int, right: int) -> None:
-    first, second = heap[left], heap[right]
-    heap[left], heap[right] = second, first
-    place[first], place[second] = right, left
+    size = counts[0]
+    while 2 * at + 1 < size:
+        child = 2 * at + 1
+        least = heap[child]
+        earliest = dues[least]
+        if child + 1 < size:
+            second = heap[child + 1]
+            other = dues[second]
+            if other < earliest or (other == earliest and second < least):
+                child, least, earliest = child + 1, second, other
+        if due < earliest or (due == earliest and clock < least):
+            break
+        heap[at] = least
+        place[least] = at
+        at = child
+    heap[at] = clock
+    place[clock] = at

@@ -225,7 +225,8 @@ def solve_all(net: Network) -> None:
     for number in range(net.counts[1]):
         net.seen[net.links[number]] = False
     net.counts[1] = 0
-    net.load[:] = net.capacity - net.room
+    for link in range(len(net.capacity)):
+        net.load[link] = net.capacity[link] - net.room[link]
     for number in range(net.counts[0]):
         flow = net.flows[number]
         net.rate[flow] = net.fresh[flow]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -126,7 +127,7 @@ def _nodes(job: JobPlan, mtu: int, crosses: Callable[[Connection], list[int]]) -
     Computing on some ranks only has a separate stream for each set of them.
     """
     if job.groups:
-        yield from _nodes_of_groups(job, mtu, crosses)
+        yield from _joined(list(_nodes_of_groups(job, mtu, crosses)))
         return
     total = sum(_volume(job, operation) for operation in job.collectives)
     ends: dict[str, tuple[int, ...]] = {}  # nodes whose end is that of an operation
@@ -184,6 +185,40 @@ def _nodes_of_groups(job: JobPlan, mtu: int, crosses: Callable[[Connection], lis
             before = tuple(following)
         sent += volume
         ends.append(before)
+
+
+def _joined(every: list[Made]) -> Iterator[Made]:
+    """The same iteration with fewer timers, which end at the same times.
+
+    Timers of equal length behind the same nodes are one (ranks that do the same). So is a chain of timers.
+    """
+    place: list[int] = []  # of each node, the kept one that ends when it ends
+    waits: dict[int, set[int]] = {}  # of the kept ones, by number
+    nearest: dict[int, frozenset[int]] = {}
+    alike: dict[tuple[float, frozenset[int]], int] = {}
+    followers = Counter[int]()
+    for number, (node, _, _) in enumerate(every):
+        after = {place[before] for before in node.after}
+        near = frozenset(after.difference(*(waits[one] for one in after)))  # what none of the others waits for itself
+        same = alike.setdefault((node.amount, near), number) if node.links is None else number
+        place.append(same)
+        waits.setdefault(same, set()).update(after)
+        if same == number:
+            nearest[number] = near
+            followers.update(near)
+    ends: dict[int, int] = {}  # of the kept ones, the number among those that are made
+    made: list[Made] = []
+    for number, near in nearest.items():
+        node, operation, carries = every[number]
+        only = next(iter(near)) if len(near) == 1 else None
+        if only is not None and node.links is None and made[ends[only]][0].links is None and followers[only] == 1:
+            before, *of_before = made[ends[only]]
+            made[ends[only]] = replace(before, amount=before.amount + node.amount), *of_before
+            ends[number] = ends[only]
+            continue
+        ends[number] = len(made)
+        made.append((replace(node, after=tuple(sorted({ends[before] for before in near}))), operation, carries))
+    yield from made
 
 
 def _flow(
