@@ -16,6 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--out", type=Path, default=Path("explorer.html"), metavar="FILE", help="HTML file (default: %(default)s)"
     )
+    parser.add_argument("--force", action="store_true", help="permission to overwrite FILE")
     parser.add_argument(
         "--max-size", default=MOST, metavar="SIZE",
         help="largest size of the file; longer time bins make it fit (default: %(default)s)",
@@ -31,6 +32,8 @@ def run(parsed: argparse.Namespace) -> int:
     with within("--max-size"):
         most = Size.parse(parsed.max_size)
     check_there(parsed.results)
+    if parsed.out.exists() and not parsed.force:
+        raise RequestError(f"--out: {parsed.out} exists already. Name another file, or add --force to overwrite it.")
     from testbed.report.explorer import page
 
     found, problems = page.usable(page.experiments(parsed.results))

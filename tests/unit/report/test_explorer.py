@@ -180,6 +180,17 @@ def test_bad_input(asked: list[str], because: str, results: Path, capsys: pytest
     assert because in said and said.count("error:") == 1 and "Traceback" not in said
 
 
+def test_a_file_is_kept_unless_force_is_given(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "x.html"
+    out.write_text("mine")
+    assert main(["explore", str(results), "-o", str(out)]) == 2
+    assert out.read_text() == "mine" and "--force" in capsys.readouterr().err
+    assert main(["explore", str(results), "-o", str(out), "--force"]) == 0
+    assert out.read_text() != "mine"
+
+
 @pytest.mark.slow
 def test_figures_of_a_report_link_to_their_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     synthetic.experiment(
