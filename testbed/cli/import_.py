@@ -8,11 +8,12 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
 from testbed.core import options, terminal
+from testbed.core.errors import within
 from testbed.core.options import Boolean, Integer, OneOf
 from testbed.core.text import count, decimal, plain, quoted
 from testbed.core.units import Duration, Rate, Size
@@ -27,7 +28,18 @@ _MOST_OFF = 0.05  # part by which a replay may differ from the profile without a
 _ITERATIONS = 6
 _MOST_NICS = 16
 _MOST_NAMED = 4  # files of a folder
-_OF_FILES = ("check", "format", "native_rate", "on", "bytes", "ranks", "iteration", "group", "only")
+_OF_FILES = (
+    "check",
+    "intra_server_rate",
+    "format",
+    "native_rate",
+    "on",
+    "bytes",
+    "ranks",
+    "iteration",
+    "group",
+    "only",
+)
 _KINDS: dict[str, Kind] = {kind: kind for kind in get_args(Kind) if kind != "compute"}
 
 
@@ -52,6 +64,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="permission to overwrite OUT.json")
     parser.add_argument(
         "--check", action="store_true", help="comparison of the profile with a replay of the trace in isolation"
+    )
+    parser.add_argument(
+        "--intra-server-rate",
+        "--intra-rate",
+        metavar="RATE",
+        help="rate between the GPUs of a server, for --check (default: exchanges inside a server take no time)",
     )
     parser.add_argument("--format", help="format of the files, or ./mine.py (default: found from their contents)")
     parser.add_argument(
@@ -122,6 +140,7 @@ def run(parsed: argparse.Namespace) -> int:
     }
     if not parsed.files:
         return _from_model(parsed, layout)
+    intra = _intra_rate(parsed)
     if layout:
         raise TraceError(f"{model_jobs.flag(next(iter(layout)))} is for a job made from a model. Leave it out, or FILE")
     request = importing.Request(
@@ -157,7 +176,7 @@ def run(parsed: argparse.Namespace) -> int:
         ]
     )
     if parsed.check:
-        _print(_check(imported))
+        _print(_check(imported, intra))
     return 0
 
 
@@ -239,35 +258,52 @@ def _only(text: str | None) -> frozenset[Kind] | None:
     return frozenset(_KINDS[kind] for kind in text.split(","))
 
 
-def _check(imported: Imported) -> Iterator[str]:
-    """How the trace in isolation compares with the profile, by the flow simulator."""
+def _intra_rate(parsed: argparse.Namespace) -> Rate | None:
+    """Raises `RequestError` if it would be ignored."""
+    if parsed.intra_server_rate is None:
+        return None
+    if not parsed.check:
+        raise TraceError("--intra-server-rate is for --check. Add --check, or leave it out.")
+    with within("--intra-server-rate"):
+        return Rate.parse(parsed.intra_server_rate)
+
+
+def _check(imported: Imported, intra: Rate | None) -> Iterator[str]:
+    """How the trace in isolation compares with the profile, by the flow simulator; ``intra``: rate inside a server."""
     trace = imported.trace
     if not imported.step_s:
         yield import_table.row("check", "the files have no times to compare with")
         return
+    inside = ", ".join(map(quoted, trace.placement.inside)) if trace.placement else ""
+    if intra is not None and not inside:
+        raise TraceError("--intra-server-rate: no group of this trace is inside a server. Leave it out.")
     rate = trace.native_rate or Rate(10**10)
-    period_s = _replayed_s(trace, rate)
+    period_s = _replayed_s(trace, rate, intra)
     part = period_s / imported.step_s - 1
     yield import_table.row(
         "check",
-        f"{Duration(round(period_s * 1e9))} in isolation at {rate} (by the flow simulator), {Duration(round(imported.step_s * 1e9))} in the profile: "
+        f"{Duration(round(period_s * 1e9))} in isolation at {rate}{f', {intra} inside a server' if intra else ''} (by the flow simulator), {Duration(round(imported.step_s * 1e9))} in the profile: "
         f"{'+' * (part >= 0)}{decimal(100 * part, 3)} %",
     )
     if abs(part) <= _MOST_OFF:
         return
-    inside = ", ".join(map(quoted, trace.placement.inside)) if trace.placement else ""
-    unlike = f" Exchanges of {inside} inside a server are replayed in no time." if inside else ""
+    unlike = "" if intra is None else " Is --intra-server-rate the one inside its servers?"
+    if inside and intra is None:
+        unlike = (
+            f" Exchanges of {inside} inside a server are replayed in no time: give their rate with --intra-server-rate."
+        )
     yield import_table.row(
         "warning",
         f"the trace differs from the profile by more than {_MOST_OFF * 100:.0f} %. Is --native-rate the rate at which the profile was recorded?{unlike}",
     )
 
 
-def _replayed_s(trace: Trace, rate: Rate) -> float:
+def _replayed_s(trace: Trace, rate: Rate, intra: Rate | None) -> float:
     """The mean iteration of the trace in isolation, with an interface for each rank of a server."""
     import testbed
     from testbed.planning import groups
 
+    more: dict[str, Any] = {} if intra is None else {"intra_server_rate": intra.exact}
     nics = min(_MOST_NICS, max(Counter(groups.servers(trace)).values(), default=1))
 
     with tempfile.TemporaryDirectory() as folder:
@@ -276,5 +312,6 @@ def _replayed_s(trace: Trace, rate: Rate) -> float:
         results = testbed.run(
             on="flow", topo="star", trace=str(path), jobs=1, workers=trace.ranks or 2, rate=str(rate.exact), mtu=9000, noise="0%",
             iterations=_ITERATIONS, system="reno", isolated_runs="none", out=folder, nics=nics,
+            **more,
         )  # fmt: skip
         return float(results.summary["mean_s"].iloc[0])

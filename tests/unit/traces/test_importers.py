@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import json
+import re
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from testbed.traces import importing
 from testbed.traces.trace import TraceError, load
 from tests.support.profiles import ONE_RANK, Chakra, cli, data_parallel, imported
 from tests.support.properties import examples
+
+CASES = Path(__file__).parents[2] / "data" / "cases"
 
 
 def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,6 +88,33 @@ def test_a_replay_takes_as_long_as_the_profile(tmp_path: Path, capsys: pytest.Ca
     assert "warning" not in capsys.readouterr().out
     assert cli(*arguments, "2gbit") == 0
     assert "warning" in capsys.readouterr().out
+
+
+def test_a_rate_inside_a_server_makes_a_replay_longer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The tensor-parallel group exchanges 256 MB inside a server."""
+    arguments: list[str | Path] = [
+        CASES / "tp-inside-dp-across.json.gz",
+        "-o",
+        tmp_path / "x.json",
+        "--native-rate",
+        "20gbit",
+        "--force",
+    ]
+
+    def replayed_s(*more: str) -> float:
+        assert cli(*arguments, "--check", *more) == 0
+        found = re.search(r"check +([0-9.]+) ?ms in isolation", capsys.readouterr().out)
+        assert found
+        return float(found[1]) / 1e3
+
+    fast, slow = replayed_s(), replayed_s("--intra-server-rate", "10gbit")
+    assert slow > 1.2 * fast and replayed_s("--intra-rate", "10gbit") == slow
+    for more, says in (
+        (["--intra-rate", "10gbit"], "--check"),
+        (["--check", "--intra-rate", "10"], "--intra-server-rate"),
+    ):
+        assert cli(*arguments, *more) == 2
+        assert says in capsys.readouterr().err
 
 
 def test_another_number_of_ranks_than_the_profile_names_is_refused(
