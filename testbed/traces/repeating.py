@@ -16,6 +16,7 @@ from statistics import median
 import numpy as np
 import numpy.typing as npt
 
+from testbed.core.text import count
 from testbed.core.units import Duration, Size
 from testbed.traces.importing import Request
 from testbed.traces.process_groups import NO_GROUP, Found, Group, choose, is_tensor_parallel
@@ -109,10 +110,13 @@ def iterations(
             found = stretch
             break
     if found is None:
-        often = f"no sequence of its {len(calls)} exchanges takes place {steps or 'several'} times in a row"
-        raise TraceError(
-            f"{path}: {often}, so its iterations are unknown. Record at least five training steps, or give their number with --steps 10"
+        often = f"no sequence of its {count(len(calls), 'exchange')} takes place {steps or 'several'} times in a row"
+        remedy = (
+            f"--steps {steps} does not fit: give the number of training steps in the file, or leave it out"
+            if steps
+            else "Record at least five training steps, or give their number with --steps (1: the whole record is one)"
         )
+        raise TraceError(f"{path}: {often}, so its iterations are unknown. {remedy}")
     start = found.first + (_turn(calls, large, found) if timed else 0)
     starts = list(range(start, found.first + found.count - found.period + 1, found.period))
     ends = [*starts[1:], starts[-1] + found.period]
@@ -121,16 +125,20 @@ def iterations(
         for first, last in zip(starts, ends, strict=True)
     ]
     said = [
-        f"an iteration is the sequence of {found.period} exchange{'s' * (found.period != 1)} that takes place {len(bounds)} times in a row"
+        f"an iteration is the sequence of {count(found.period, 'exchange')}{_larger(calls, large)} that takes place {len(bounds)} times in a row"
         + (", as --steps says" if steps else "")
     ]
     if outside := [*calls[: bounds[0][0]], *calls[bounds[-1][1] :]]:
-        kinds = ", ".join(f"{count} {kind}" for kind, count in Counter(one.kind for one in outside).most_common())
+        kinds = ", ".join(f"{often} {kind}" for kind, often in Counter(one.kind for one in outside).most_common())
         size = Size(sum(one.bytes for one in outside))
         said.append(
             f"{len(outside)} of {len(calls)} exchanges, before and after these iterations, were left out ({kinds}, {size})"
         )
     return bounds, said
+
+
+def _larger(calls: Sequence[Call], large: Sequence[int]) -> str:
+    return f" of more than {Size(_SMALL)}" if len(large) < len(calls) else ""
 
 
 def _marks(calls: Sequence[Call], with_sizes: bool) -> Numbers:
@@ -144,20 +152,20 @@ def _marks(calls: Sequence[Call], with_sizes: bool) -> Numbers:
 def _longest(marks: Numbers, steps: int | None) -> _Stretch | None:
     """Where a sequence recurs for longest; of those as long, the shortest (with ``steps`` given, the one that takes place so often)."""
     best: _Stretch | None = None
-    count = len(marks)
-    periods = range(1, count // _FEWEST + 1)
+    total = len(marks)
+    periods = range(1, total // _FEWEST + 1)
     if steps:
-        periods = range(count // steps, count // (2 * steps), -1)
+        periods = range(total // steps, total // (2 * steps), -1)
     for period in periods:
         need = max(period * (_FEWEST - 1), best.count - period + 1 if best is not None else 0)
-        if need > count - period:
+        if need > total - period:
             continue
         stride = max(1, need // _SAMPLES)
         if stride > 1:  # a stretch so long shows in a few of its places
-            sampled = marks[period::stride] == marks[: count - period : stride]
+            sampled = marks[period::stride] == marks[: total - period : stride]
             if _longest_run(sampled)[0] < need // stride - 1:
                 continue
-        length, first = _longest_run(marks[period:] == marks[: count - period])
+        length, first = _longest_run(marks[period:] == marks[: total - period])
         if length >= need:
             best = _Stretch(period, first, length + period)
     return best

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
+from testbed.core.text import count
 from testbed.traces.importing import Profile, Request
 from testbed.traces.json_stream import brief
 from testbed.traces.nccl import MOST_BYTES, about
@@ -58,6 +59,8 @@ _WITH_RANKS: tuple[Kind, ...] = (
 _MOST_RANKS = 4096
 _MOST_ROWS = 1000
 _MOST_EXCHANGES = 10_000  # of an iteration
+_SETTING = 'Train with "comms_logger": {"enabled": true, "verbose": true, "prof_all": true}'
+_FORM = "comm op: all_reduce | time (ms): 1.0 | msg size: 64.0 MB | algbw (Gbps): 4.0 | busbw (Gbps): 2.0"
 _HALF = 0.005  # by which a number of two decimals may differ from what was rounded
 
 
@@ -72,11 +75,7 @@ def read(path: Path, request: Request) -> Profile:
     if log.calls:
         return _of_lines(log, request, path)
     if not log.rows:
-        raise TraceError(
-            f"{path} has no exchange that can be replayed, neither a line 'comm op: all_reduce | time (ms): …' nor a row of log_summary()"
-            f"{'; ' + '; '.join(about(log.skipped)) if log.skipped else ''}. "
-            'Train with "comms_logger": {"enabled": true, "verbose": true, "prof_all": true}'
-        )
+        raise TraceError(f"{path} has no exchange that can be replayed: {'; '.join(log.lacks())}. {_SETTING}")
     return _of_table(log, request, path)
 
 
@@ -95,20 +94,28 @@ class _Log:
         self.count = 0
         self.rows: list[_Row] = []
         self.skipped: Counter[str] = Counter()
+        self.barriers = 0
+        self.unread: list[int] = []  # numbers of lines that name an exchange and could not be read
+        self.tables = 0
+        self._number = 0  # of the line
         self.fewest, self.most = 2.0, math.inf  # ranks, by the bandwidths
         self._begin: datetime | None = None
         self._rank = ""
         self._table = ""  # the kind of rows that are read: "" outside of a table, or the operation
 
     def read(self, line: str) -> None:
+        self._number += 1
         at = line.find("comm op: ")
         if at >= 0:
             if (found := _LINE.match(line, at)) is not None:
                 self._add(found, line[:at])
+            else:
+                self.unread.append(self._number)
         elif _STRAGGLERS.search(line):
             self._table = ""
         elif _HEADER.search(line):
             self._table, self.rows = "?", []
+            self.tables += 1
         elif self._table and len(self.rows) < _MOST_ROWS:
             self._read_table(line)
 
@@ -120,7 +127,9 @@ class _Log:
         name, time_ms, size = found[1].strip(), float(found[2]), _bytes(found[3], found[4])
         kind = _KINDS.get(name)
         if kind is None or not size:
-            if name != "barrier":
+            if name == "barrier":
+                self.barriers += 1
+            else:
                 self.skipped[name if kind is None else f"{name} of no bytes"] += 1
             return
         if kind in _WITH_RANKS:
@@ -156,12 +165,30 @@ class _Log:
                 self._count_ranks(float(row[6]), float(row[7]))
             if kind is not None and size and count:
                 self.rows.append(_Row(kind, size, count))
-            elif self._table != "barrier":
-                self.skipped[self._table] += count
+            elif self._table == "barrier":
+                self.barriers += count
+            else:
+                self.skipped[self._table if kind is None else f"{self._table} of no bytes"] += count
         elif (name := _NAME.match(line)) is not None:
             self._table = name[1]
         elif line.strip():
             self._table = ""
+
+    def lacks(self) -> list[str]:
+        """The reasons why nothing was found."""
+        found = [*about(self.skipped), *self.about_unread()]
+        if self.barriers:
+            found.append(f"{count(self.barriers, 'barrier')}, which carry no bytes")
+        if self.tables:
+            found.append("a table of log_summary() without a row that can be read (the file may be cut short)")
+        return found or ["neither a line 'comm op: …' nor a table of log_summary()"]
+
+    def about_unread(self) -> list[str]:
+        """The lines that name an exchange and could not be read, in a sentence."""
+        if not self.unread:
+            return []
+        which = f"{count(len(self.unread), 'line')} of an exchange (the first is line {self.unread[0]:,})"
+        return [f"{which} could not be read, and may be cut short; a complete line is: {_FORM}"]
 
     def ranks(self, request: Request) -> int:
         """How many there are; 0: not known."""
@@ -181,7 +208,7 @@ def _sized(kind: Kind, part: int, ranks: int, path: Path) -> int:
     """Bytes of the whole tensor: DeepSpeed writes one rank's part of an all-gather."""
     if kind == "all_gather" and not ranks:
         raise TraceError(
-            f"{path}: the whole size of its all-gathers is unknown, because its bandwidths do not tell how many ranks there are. Give --ranks 16"
+            f"{path}: the whole size of its all-gathers is unknown, because its bandwidths do not tell how many ranks there are. Give their number with --ranks"
         )
     size = part * ranks if kind == "all_gather" else part
     if size > MOST_BYTES:
@@ -204,6 +231,7 @@ def _of_lines(log: _Log, request: Request, path: Path) -> Profile:
     calls, groups = chosen(calls, None, path)
     steps, assumed = steps_of(calls, request, path)
     said = [*_about(log, ranks, request), *about(log.skipped), *assumed, *about_first(log.count)]
+    said += [f"left out: {text}" for text in log.about_unread()]
     if not back_to_back(steps) and request.iteration is None:
         said.append(
             "DeepSpeed waits for each exchange that it logs, so computing stands still meanwhile; without the log it may go on"
@@ -223,7 +251,7 @@ def _of_table(log: _Log, request: Request, path: Path) -> Profile:
     if request.steps is None:
         raise TraceError(
             f"{path} has a table of log_summary() and no line for each exchange: over how many training steps it counts is unknown. "
-            'Say so with --steps 10, or train with "verbose": true in comms_logger'
+            'Give the number of steps with --steps, or train with "verbose": true in comms_logger'
         )
     ranks = log.ranks(request)
     calls: list[Call] = []
@@ -233,13 +261,13 @@ def _of_table(log: _Log, request: Request, path: Path) -> Profile:
         rare += rest
         if len(calls) + each > _MOST_EXCHANGES:
             raise TraceError(
-                f"{path}: {row.count:,} exchanges in {request.steps} steps are more than {_MOST_EXCHANGES:,} an iteration. Give the number of steps with --steps"
+                f"{path}: {row.count:,} exchanges in {request.steps} steps are more than {_MOST_EXCHANGES:,} an iteration. --steps {request.steps} may be too few"
             )
         if each:
             calls += [Call(row.kind, _sized(row.kind, row.bytes, ranks, path), Group("", ranks))] * each
     if not calls:
         raise TraceError(
-            f"{path}: no exchange of its table takes place in each of {request.steps} steps: --steps is too many"
+            f"{path}: no exchange of its table is counted {request.steps} times or more, once for each step. Give a smaller --steps"
         )
     calls, groups = chosen(calls, None, path)
     step = untimed(calls, request.iteration)

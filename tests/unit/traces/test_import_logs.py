@@ -132,10 +132,31 @@ def test_a_deepspeed_summary_needs_the_number_of_steps(tmp_path: Path) -> None:
     trace = imported(path, steps=10, iteration=Duration.parse("60ms"))
     assert collectives(trace) == [("all_gather", 2048 * 16)] * 2 + [("reduce_scatter", round(678.86 * MIB))] * 4
     assert trace.compute_s == pytest.approx(0.06)
-    with pytest.raises(TraceError, match="too many"):
+    with pytest.raises(TraceError, match="smaller --steps"):
         imported(path, steps=1000)
 
 
-def test_a_deepspeed_log_of_nothing_that_can_be_replayed(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match="comms_logger"):
-        imported(written(tmp_path, deepspeed_log().replace("comm op: ", "comm op: my_")))
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (deepspeed_log().replace("comm op: ", "comm op: my_"), "no replay of it: 6 my_all_gather_into_tensor"),
+        (deepspeed_log().replace("all_gather_into_tensor", "barrier").split("\n")[0], "1 barrier"),
+        (deepspeed_log().replace("time (ms)", "took"), r"18 lines of an exchange \(the first is line 1\) could not be read"),
+        (deepspeed_table([]), "a table of log_summary"),
+        ("Comm. Op ends\n", "neither a line 'comm op: …' nor a table"),
+    ],
+)  # fmt: skip
+def test_a_deepspeed_log_of_nothing_that_can_be_replayed(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(TraceError, match=f"{says}.*comms_logger"):
+        imported(written(tmp_path, text))
+
+
+def test_a_deepspeed_log_that_is_cut_short(tmp_path: Path) -> None:
+    """The last line is named; what is before it counts."""
+    trace = imported(written(tmp_path, deepspeed_log()[:-60]))
+    assert trace.ranks == 8 and any("(the first is line 18)" in text for text in trace.assumptions)
+
+
+def test_a_wrong_number_of_steps_is_not_proposed_again(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="--steps 10 does not fit"):
+        imported(written(tmp_path, deepspeed_log()), steps=10)
