@@ -39,7 +39,7 @@ class Node:
     times: tuple[float, ...] | None = None  # on each link, load ÷ rate; None: 1
     begins_at: float = 0.0  # r at its beginning
     ends_at: float = 1.0  # and at its end
-    operation: int = NOWHERE  # owner, for recorders
+    flows: int = 1  # equal flows over the same links, which it stands for: its rate is that of each
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,7 @@ class Jobs(NamedTuple):
     since: Floats
     step: Ints  # of the force
     begun: Floats
+    stands_for: Ints  # equal flows
     force: Floats  # its weight, if all of its windows are free
     # By job.
     first: Ints  # of its nodes; one more than jobs
@@ -123,6 +124,10 @@ DRAWS = 256
 def jobs(asked: Sequence[FlowJob], *, keep: bool = True, seed: int = 0, batch_s: float = 0.0) -> Jobs:
     """Jobs that have not begun; `begin` sets their clocks. ``keep``: every flow is recorded, too."""
     nodes = [node for job in asked for node in job.nodes]
+
+    def ints(values: Sequence[int]) -> Ints:
+        return np.array(values, dtype=np.int64)
+
     first = np.concatenate([[0], np.cumsum([len(job.nodes) for job in asked])]).astype(np.int64)
     count, clocks = len(nodes), len(nodes) + len(asked)
     then: list[list[int]] = [[] for _ in nodes]
@@ -133,7 +138,9 @@ def jobs(asked: Sequence[FlowJob], *, keep: bool = True, seed: int = 0, batch_s:
     steps = max(len(job.force.bounds) for job in asked)
     draw = np.random.default_rng(seed)
     of = np.repeat(np.arange(len(asked), dtype=np.int64), np.diff(first))
-    spread = np.array([job.spread for job in asked])[of]
+    stands_for = ints([node.flows for node in nodes])
+    # The mean of n draws varies by 1/√n of what one does.
+    spread = np.array([job.spread for job in asked])[of] / np.sqrt(stands_for)
     chance = np.exp(spread[:, None] * draw.standard_normal((count, DRAWS))) if spread.any() else np.ones((count, 1))
     factors = np.ones((len(asked), max(len(job.factors) for job in asked)))
     for number, job in enumerate(asked):
@@ -145,15 +152,12 @@ def jobs(asked: Sequence[FlowJob], *, keep: bool = True, seed: int = 0, batch_s:
     def floats(values: Sequence[float]) -> Floats:
         return np.array(values, dtype=np.float64)
 
-    def ints(values: Sequence[int]) -> Ints:
-        return np.array(values, dtype=np.int64)
-
     return Jobs(
         np.array([node.links is not None for node in nodes], dtype=np.bool_), floats([node.amount for node in nodes]), of,
         ints([len(node.after) for node in nodes]), np.concatenate([[0], np.cumsum([len(one) for one in then])]).astype(np.int64),
         ints([one for some in then for one in some]), floats([node.begins_at for node in nodes]),
         floats([node.ends_at for node in nodes]), np.zeros(count, np.int64), np.zeros(count), np.zeros(count), np.zeros(count, np.int64),
-        np.zeros(count), np.ones(count),
+        np.zeros(count), stands_for, np.ones(count),
         first, np.zeros(len(asked), np.int64), np.zeros(len(asked), np.int64), np.zeros(len(asked)), np.full(len(asked), -1.0),
         np.zeros(len(asked), np.bool_), ints([job.mltcp_active_from for job in asked]), floats([job.grid[0] if job.grid else 0.0 for job in asked]),
         floats([job.grid[1] if job.grid else 0.0 for job in asked]), floats([job.tolerated for job in asked]), np.zeros(len(asked), np.bool_),
@@ -292,7 +296,8 @@ class Loop:
 
 def _views(arrays: Arrays) -> Arrays:
     """The same memory. Interpreted loops read and write an element of a view in a third of the time of an array's."""
-    return cast(Arrays, type(arrays)(*(cast(Any, memoryview(each)) for each in arrays)))
+    views: Any = [memoryview(cast(Any, each)) for each in arrays]
+    return type(arrays)(*views)
 
 
 @compiled
@@ -446,7 +451,7 @@ def _crowd(net: Network, state: Jobs, node: int, more: int) -> None:
     """So many more flows are on its links."""
     for place in range(net.first[node], net.first[node] + net.crossed[node]):
         link = net.over[place]
-        state.flows_on[link] += more
+        state.flows_on[link] += more * state.stands_for[node]
         if not state.crowded[link] and state.threshold[link] < np.inf and state.batch[0] <= 0:
             state.crowded[link] = True
             state.changed[state.counts[6]] = link

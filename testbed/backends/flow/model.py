@@ -148,12 +148,12 @@ def _nodes(job: JobPlan, mtu: int, crosses: Callable[[Connection], list[int]]) -
         begins_at, ends_at = sent / total, (sent + volume) / total
         before = tuple(sorted(after))
         done = 0.0
-        for parts in _rounds(job, operation):
+        for parts in _rounds(job, operation, crosses):
             own = sum(one.payload for part in parts for one in part)
             low, high = (begins_at + (ends_at - begins_at) * share / volume for share in (done, done + own))
             following = []
             for part in parts:
-                yield _flow(part, mtu, before, (low, high), crosses), operation, tuple(part)
+                yield _flow(part, mtu, before, (low, high), crosses, operation), operation, tuple(part)
                 following.append(count)
                 count += 1
             before, done = tuple(following), done + own
@@ -176,10 +176,10 @@ def _nodes_of_groups(job: JobPlan, mtu: int, crosses: Callable[[Connection], lis
             continue
         volume = volumes[operation.exchange]
         low, high = sent / total, (sent + volume) / total
-        for parts in _rounds(job, operation, first):
+        for parts in _rounds(job, operation, crosses, first):
             following = []
             for part in parts:
-                yield _flow(part, mtu, before, (low, high), crosses), operation, tuple(part)
+                yield _flow(part, mtu, before, (low, high), crosses, operation), operation, tuple(part)
                 following.append(count)
                 count += 1
             before = tuple(following)
@@ -212,8 +212,8 @@ def _joined(every: list[Made]) -> Iterator[Made]:
         node, operation, carries = every[number]
         only = next(iter(near)) if len(near) == 1 else None
         if only is not None and node.links is None and made[ends[only]][0].links is None and followers[only] == 1:
-            before, *of_before = made[ends[only]]
-            made[ends[only]] = replace(before, amount=before.amount + node.amount), *of_before
+            before, its_operation, its_data = made[ends[only]]
+            made[ends[only]] = replace(before, amount=before.amount + node.amount), its_operation, its_data
             ends[number] = ends[only]
             continue
         ends[number] = len(made)
@@ -227,6 +227,7 @@ def _flow(
     after: tuple[int, ...],
     ratio: tuple[float, float],
     crosses: Callable[[Connection], list[int]],
+    operation: Operation,
 ) -> Node:
     largest = max(one.payload for one in part)
     times: dict[int, float] = {}
@@ -234,26 +235,31 @@ def _flow(
         for link in crosses(one.connection):
             times[link] = times.get(link, 0.0) + one.payload / largest
     bits = largest * 8 / payload_share(mtu)
-    return Node(bits, after, tuple(times), tuple(times.values()), *ratio)
+    count = 1 if flows.lockstep(operation) else len(part)
+    return Node(bits, after, tuple(times), tuple(times.values()), *ratio, flows=count)
 
 
 def _rounds(
-    job: JobPlan, operation: Operation, first: Mapping[tuple[int, Flow], int] = {}
+    job: JobPlan,
+    operation: Operation,
+    crosses: Callable[[Connection], list[int]],
+    first: Mapping[tuple[int, Flow], int] = {},
 ) -> list[list[list[Carries]]]:
-    """For each round what travels side by side; of a ring all of a channel's flows in lockstep. ``first``: the first channel of a group's flow."""
+    """For each round what travels side by side; in lockstep a channel's flows of a ring, and equal flows over the same links. ``first``: the first channel of a group's flow."""
     found: list[list[list[Carries]]] = []
     every = flows.by_channel(operation, len(job.hosts), operation.bytes or 0, job.channels)
     for channel, rounds in enumerate(every):
         for number, payload in enumerate(rounds):
             if number == len(found):
                 found.append([])
-            carried = [
-                Carries((job.job, *flow, first.get((operation.group, flow), 0) + channel), float(size))
-                for flow, size in payload.items()
-                if size
-            ]
-            found[number] += [carried] if flows.lockstep(operation) else [[one] for one in carried]
-    return [[part for part in parts if part] for parts in found if any(parts)]
+            alike: dict[object, list[Carries]] = {}
+            for flow, size in payload.items():
+                if size:
+                    one = Carries((job.job, *flow, first.get((operation.group, flow), 0) + channel), float(size))
+                    key = None if flows.lockstep(operation) else (size, *crosses(one.connection))
+                    alike.setdefault(key, []).append(one)
+            found[number] += alike.values()
+    return [parts for parts in found if parts]
 
 
 def _volume(job: JobPlan, operation: Operation) -> int:

@@ -31,6 +31,7 @@ LEAST_SAMPLE_NS = 10_000_000
 ITERATIONS, FEWEST_ITERATIONS = 40, 16  # MLTCP is compared from the twelfth on
 SEEDS = 3
 MOST_WORK = 100_000  # of a run with all seeds (`_work`); such a run takes about a second
+RECORDED = 2  # work for a rank's exchange
 WORTH_PROCESSES, MOST_PROCESSES = 700_000, 4  # work of all runs, above which several processes share it
 
 
@@ -119,12 +120,13 @@ class Simulated:
 
 
 def _work(jobs: list[Asked]) -> int:
-    """What an iteration of each job costs the simulator: each flow shares links with all that are concurrent."""
+    """What an iteration of each job costs the simulator: each flow shares links with all that are concurrent, and each rank's exchanges are recorded."""
     concurrent = sum(
         job.channels * max((len({flow for one in job.rounds(op) for flow in one}) for op in job.exchanges), default=0)
         for job in jobs
     )
-    return concurrent * sum(job.channels * job.transfers for job in jobs)
+    recorded = sum(job.workers * len(job.exchanges) for job in jobs)
+    return concurrent * sum(job.channels * job.transfers for job in jobs) + RECORDED * recorded
 
 
 @dataclass
