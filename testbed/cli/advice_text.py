@@ -40,7 +40,7 @@ def _show_one(console: Console, advice: Advice) -> None:
     options_table(advice).print(console)
     console.print()
     best = advice.option(advice.best)
-    terminal.say(console, wording.headline(advice.options, best), style="bold")
+    terminal.say(console, wording.headline(advice.options, best, advice.undecided), style="bold")
     terminal.say(console, f"Confidence: {advice.confidence}.")
     for name, told in wording.others(advice.options, best):
         terminal.say(console, f"{name}: {told}", indent="  ")
@@ -101,6 +101,6 @@ def rates_table(answers: Answers) -> Sheet:
         best, jobs = advice.option(advice.best), advice.jobs
         rows.append([
             str(Rate.parse(advice.rate)), *(f"{sum(values) / len(jobs):.3f}" for values in ([one.alone_s for one in jobs], [one.shared_s for one in jobs])),
-            plain(wording.title(best)) if advice.helps else "nothing helps", f"{best.gain_mean:.2f}×",
+            plain(wording.answer_word(advice)), f"{wording.gain(best):.2f}×",
         ])  # fmt: skip
     return Sheet([Column("rate"), *(Column(heading, right=heading != BEST) for heading in headings)], rows, "By rate")

@@ -23,6 +23,8 @@ def page(answers: Answers) -> str:
     environment.filters.update(
         title=wording.title,
         headline=wording.headline,
+        word=wording.answer_word,
+        gain=wording.gain,
         times=lambda gain: f"{gain:.2f}×",
         rate=lambda rate: str(Rate.parse(rate)),
     )

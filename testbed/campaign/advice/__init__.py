@@ -17,7 +17,7 @@ from testbed.campaign.advice import wording
 from testbed.campaign.advice.document import Advice, Emulated, JobTimes, Kind, LeftOut, Option
 from testbed.campaign.advice.measuring import Emulations, Setting, Simulated, Tell
 from testbed.campaign.findings import demand
-from testbed.campaign.findings.demand import Demand
+from testbed.campaign.findings.demand import ALIKE, Demand
 from testbed.campaign.summary import summarise
 from testbed.core import system_text
 from testbed.core.runs.findings import Compared, NoCauseKnown, NoCoordination, Outcome, Reason
@@ -65,6 +65,7 @@ def answer(question: Question, bench: Simulated, tell: Tell = lambda _: None) ->
     options = [_own(base), *(_option(each, base, placed=placed) for each in others)]
     plan = base.experiment.runs[0].plan
     best = _best(options, placed=placed)
+    undecided = _undecided(options, placed=placed)
     return Advice(
         rate=question.rate.exact,
         topo=",".join([plan.topology, *map(str, plan.topology_args)]),
@@ -74,8 +75,9 @@ def answer(question: Question, bench: Simulated, tell: Tell = lambda _: None) ->
         options=tuple(options),
         helps=best is not options[0],
         best=best.system,
-        reason=wording.conclusion(options, best),
-        confidence=wording.confidence_of(options, best),
+        may_help=undecided.system if undecided else None,
+        reason=wording.conclusion(options, best, undecided),
+        confidence=wording.confidence_of(options, best, undecided),
         left_out=left_out,
         notes=plan.notes,
         assumptions=plan.assumptions,
@@ -83,9 +85,10 @@ def answer(question: Question, bench: Simulated, tell: Tell = lambda _: None) ->
 
 
 def emulate(question: Question, advice: Advice, bench: Emulations, tell: Tell = lambda _: None) -> Advice:
-    """With the gains of the best options in virtual time next to those computed. Raises the error of a failed run."""
+    """With the gains of the best options in virtual time next to those computed, which decide. Raises the error of a failed run."""
     settings = {label: setting for _, label, setting in _settings(question)}
-    changed = sorted(advice.options[1:], key=lambda one: -one.gain_mean)
+    placed = "topo" in question.fields
+    changed = sorted(advice.options[1:], key=lambda one: (one.kind not in _kinds(placed=placed), -one.gain_mean))
     measured: dict[str, Emulated] = {}
     tell(f"emulating {wording.title(advice.baseline)}")
     base = bench.carry_out(_baseline(question))
@@ -103,8 +106,23 @@ def emulate(question: Question, advice: Advice, bench: Emulations, tell: Tell = 
             verdict=summary.verdict,
             folder=str(run.path),
         )
-    options = tuple(msgspec.structs.replace(one, emulated=measured.get(one.system)) for one in advice.options)
-    return msgspec.structs.replace(advice, options=options)
+    options = tuple(_decided(one, measured.get(one.system)) for one in advice.options)
+    best, undecided = _best(options, placed=placed), _undecided(options, placed=placed)
+    return msgspec.structs.replace(
+        advice, options=options, helps=best is not options[0], best=best.system, may_help=undecided.system if undecided else None, reason=wording.conclusion(options, best, undecided),
+        confidence=wording.confidence_of(options, best, undecided),
+    )  # fmt: skip
+
+
+def _decided(option: Option, emulated: Emulated | None) -> Option:
+    """With the outcome of its emulation, if there is a valid one."""
+    if emulated is None or emulated.verdict == "invalid":
+        return msgspec.structs.replace(option, emulated=emulated)
+    gain = emulated.gain_mean
+    low, high = (gain if end is None else end for end in (emulated.low, emulated.high))
+    outcome = outcome_of(gain, low, high)
+    reason = option.reason if outcome == option.outcome else wording.emulated_otherwise(gain, outcome)
+    return msgspec.structs.replace(option, emulated=emulated, outcome=outcome, reason=reason)
 
 
 def _baseline(question: Question) -> Setting:
@@ -155,8 +173,12 @@ def _own(base: _Compared) -> Option:
 def _option(each: _Compared, base: _Compared, *, placed: bool) -> Option:
     outside = _outside(each.experiment) or _outside(base.experiment)
     error = gain_error(_plain_name(each), inside=outside is None)
-    outcome, reasons = _outcome(each, base)
+    by_seeds, reasons = _outcome(each, base)
     low, high = _interval(each.result, error)
+    outcome = by_seeds
+    if _is_compared(each) and not wording.sign_unknown(reasons):
+        alike = outside is None or wording.bounded(reasons)
+        outcome = outcome_of(each.result.speedup_mean, low, high, alike=alike)
     return Option(
         system=each.label,
         kind=each.kind,
@@ -166,9 +188,9 @@ def _option(each: _Compared, base: _Compared, *, placed: bool) -> Option:
         gain_last10=base.result.last10_mean_s / each.result.last10_mean_s,
         outcome=outcome,
         reason=wording.reason(
-            each.kind, outcome, reasons, each.result, base.result, each.demand, base.demand,
+            each.kind, by_seeds, reasons, each.result, base.result, each.demand, base.demand,
             slots_s=[job.grid.period_ns / 1e9 for job in each.experiment.runs[0].plan.jobs if job.grid is not None], placed=placed,
-        ),
+        ) + wording.within_error(error) * (outcome == "inconclusive" != by_seeds),
         reasons=reasons,
         confidence=wording.confidence(error, outside),
         validated=outside is None,
@@ -182,6 +204,18 @@ def _plain_name(each: _Compared) -> str:
 def _interval(result: Result, error: GainError) -> Interval:
     low, high = result.speedup_mean_ci95 or (result.speedup_mean,) * 2
     return low / (1 + error.worst), high * (1 + error.worst)
+
+
+def outcome_of(gain: float, low: float, high: float, *, alike: bool = True) -> Outcome:
+    """The word for a gain and its interval. ``alike``: a gain of 1 ± 2 % is none, however wide the interval is."""
+    if abs(gain - 1) <= ALIKE and (alike or not low <= 1 <= high):
+        return "no difference"
+    return "faster" if low > 1 else "slower" if high < 1 else "inconclusive"
+
+
+def _is_compared(each: _Compared) -> bool:
+    """False if it is too short for a comparison, or of an invalid run."""
+    return any(isinstance(found, Compared) for found in each.result.findings)
 
 
 def _outcome(each: _Compared, base: _Compared) -> tuple[Outcome, tuple[Reason, ...]]:
@@ -212,9 +246,21 @@ def _best(options: Sequence[Option], *, placed: bool) -> Option:
 
     Another placement counts only where the cluster is known (``placed``). Otherwise the jobs are assumed to share one link.
     """
-    kinds = {"system", "placement"} if placed else {"system"}
-    free = [one for one in options if one.kind in kinds and one.outcome == "faster"]
-    return max(free, key=lambda one: one.gain_mean, default=options[0])
+    faster = [one for one in options if one.kind in _kinds(placed=placed) and one.outcome == "faster"]
+    return max(faster, key=wording.gain, default=options[0])
+
+
+def _kinds(*, placed: bool) -> frozenset[Kind]:
+    return frozenset({"system", "placement"} if placed else {"system"})
+
+
+def _undecided(options: Sequence[Option], *, placed: bool) -> Option | None:
+    """The option on this network that may gain most, if its interval includes 1."""
+    may = [
+        one for one in options
+        if one.kind in _kinds(placed=placed) and one.outcome == "inconclusive" and wording.gain(one) > 1 + ALIKE and not wording.sign_unknown(one.reasons)
+    ]  # fmt: skip
+    return max(may, key=wording.gain, default=None)
 
 
 def _jobs(found: Sequence[_Compared]) -> Iterator[JobTimes]:

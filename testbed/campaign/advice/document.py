@@ -40,7 +40,7 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
     system: str  # as typed; of a placement or network what changes: ``packed``, ``100gbit``
     kind: Kind
     gain_mean: float
-    low: float  # the seeds' interval, widened by the simulator's measured error
+    low: float  # the seeds' interval, widened by the simulator's measured error; `outcome` agrees with it
     high: float
     gain_last10: float  # of the last ten iterations
     outcome: Outcome
@@ -67,10 +67,11 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     seeds: int
     jobs: tuple[JobTimes, ...]
     options: tuple[Option, ...]
-    helps: bool  # an option on this network is faster than the baseline
+    helps: bool  # an option on this network is faster than the baseline: its whole interval is above 1
     best: str  # of the options on this network; the baseline if none is faster
     reason: str
     confidence: str
+    may_help: str | None = None  # the option that may gain most: its interval includes 1
     left_out: tuple[LeftOut, ...] = ()
     notes: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
@@ -78,6 +79,10 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def baseline(self) -> Option:
         return self.options[0]
+
+    @property
+    def undecided(self) -> Option | None:
+        return None if self.may_help is None else self.option(self.may_help)
 
     def option(self, system: str) -> Option:
         return next(one for one in self.options if one.system == system)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from testbed.campaign import findings
-from testbed.campaign.advice.document import Kind, Option
+from testbed.campaign.advice.document import Advice, Kind, Option
 from testbed.campaign.findings import answer
 from testbed.campaign.findings.answer import time_text
 from testbed.campaign.findings.demand import ALIKE, Demand
@@ -27,7 +27,7 @@ from testbed.core.units import Rate
 from testbed.models.flow_error import GainError
 
 OUTSIDE = "outside the validated range"
-CONFIRM = " The interval includes 1: confirm it with --emulate."
+CONFIRM = "The interval includes 1: confirm it with --emulate."
 SIGN_UNKNOWN = (
     "Jobs drift apart by chance under the baseline there, and the simulator does not know how far. "
     "Whether MLTCP makes them faster or slower is unknown."
@@ -74,8 +74,34 @@ def reason(
 
 def sign_unknown(reasons: Sequence[Reason]) -> bool:
     """Return True if windows are at their minimum and nothing else bounds the difference: emulated gains are 0.84 to 1.05 (docs/how-to/advise.md)."""
-    bounded = any(isinstance(one, AtIdeal | NoSharedLink | OneJob | SmallShare) for one in reasons)
-    return not bounded and any(isinstance(one, FewFrames) for one in reasons)
+    return not bounded(reasons) and any(isinstance(one, FewFrames) for one in reasons)
+
+
+def bounded(reasons: Sequence[Reason]) -> bool:
+    """Return True if a reason leaves no room for a difference, whatever the simulator's error is."""
+    return any(isinstance(one, AtIdeal | NoSharedLink | OneJob | SmallShare) for one in reasons)
+
+
+def gain(option: Option) -> float:
+    """The emulated gain if there is one, else the computed one."""
+    return option.emulated.gain_mean if option.emulated else option.gain_mean
+
+
+def within_error(error: GainError) -> str:
+    """Sentence on a gain that the simulator's error exceeds."""
+    return f" The simulator cannot tell: its gains were up to {error.worst * 100:.0f} % off emulation."
+
+
+def answer_word(advice: Advice) -> str:
+    """What helps, in a table."""
+    if advice.helps:
+        return title(advice.option(advice.best))
+    return "nothing helps" if advice.undecided is None else f"unknown ({title(advice.undecided)}?)"
+
+
+def emulated_otherwise(ratio: float, outcome: Outcome) -> str:
+    """The reason for an emulated outcome that is not the computed one."""
+    return f"Emulated, the gain is {ratio:.2f}× ({outcome})."
 
 
 def _gains(kind: Kind, row: Result, base: Result, asked: Demand, before: Demand, *, placed: bool) -> str:
@@ -146,49 +172,48 @@ def confidence(error: GainError, outside: str | None) -> str:
     return f"{OUTSIDE} ({outside}). Gains of {mixes} outside it were up to {error.worst * 100:.0f} % off emulation"
 
 
-def confidence_of(options: Sequence[Option], best: Option) -> str:
-    """Confidence in the answer: of the best option, or of the first one if nothing helps."""
-    chosen = best if best.kind != "baseline" or len(options) == 1 else options[1]
+def confidence_of(options: Sequence[Option], best: Option, undecided: Option | None) -> str:
+    """Confidence in the answer: of the best option, or if nothing surely helps of the one that may, or of the first one."""
+    chosen = best if best.kind != "baseline" or len(options) == 1 else undecided or options[1]
+    if chosen.emulated is not None:
+        low, high = chosen.emulated.low, chosen.emulated.high
+        seen = "one value, no interval" if low is None or high is None else f"95 % CI {low:.2f}–{high:.2f}"
+        return f"emulated: {chosen.emulated.gain_mean:.2f}× ({seen}; verdict {chosen.emulated.verdict})"
     return chosen.confidence
 
 
-def conclusion(options: Sequence[Option], best: Option) -> str:
+def conclusion(options: Sequence[Option], best: Option, undecided: Option | None) -> str:
     """The recommendation and its reason; one or two sentences for each option."""
     told = [f"{name}: {text}" for name, text in others(options, best)]
-    return " ".join(" ".join([headline(options, best), *told]).split())
+    return " ".join(" ".join([headline(options, best, undecided), *told]).split())
 
 
-def headline(options: Sequence[Option], best: Option) -> str:
-    """The best option, and why it is; a less good one whose gain is certain, and a better placement that was not asked about."""
+def headline(options: Sequence[Option], best: Option, undecided: Option | None) -> str:
+    """The best option, and why it is; one that may be better (``undecided``), and a better placement that was not asked about."""
     base, placement = options[0], _better_placement(options, best)
+    perhaps = ""
+    if undecided is not None and gain(undecided) > gain(best):
+        perhaps = f" {title(undecided)} may be faster{' still' * (best is not base)}: {gain(undecided):.2f}× {_interval(undecided)}. {CONFIRM}"
+    if best.kind == "baseline" and perhaps:
+        return f"Unknown whether a congestion control or scheduler is faster than {title(base)}.{perhaps} {base.reason}{placement}"
     if best.kind == "baseline":
         nothing = "No congestion control or scheduler" if placement else "Nothing on this network"
         return f"{nothing} is faster than {title(base)}. {base.reason}{placement}"
-    gain = f"{best.gain_mean:.2f}× as fast as {title(base)} {_interval(best)}"
-    unsure = CONFIRM + _certain(options) if best.low <= 1 and best.emulated is None else ""
-    return f"Best without a faster network: {title(best)}, {gain}. {best.reason}{unsure}{placement}"
-
-
-def _certain(options: Sequence[Option]) -> str:
-    """The system that gains most of those whose interval lies above 1."""
-    sure = [one for one in options if one.kind == "system" and one.outcome == "faster" and one.low > 1]
-    if not sure:
-        return ""
-    most = max(sure, key=lambda one: one.gain_mean)
-    return (
-        f" The best system whose interval does not include 1: {title(most)}, {most.gain_mean:.2f}× {_interval(most)}."
-    )
+    ratio = f"{gain(best):.2f}× as fast as {title(base)} {_interval(best)}"
+    return f"Best without a faster network: {title(best)}, {ratio}. {best.reason}{perhaps}{placement}"
 
 
 def _better_placement(options: Sequence[Option], best: Option) -> str:
     """A placement that gains more than the best option: without --cluster it does not count."""
     for one in options:
-        if one.kind == "placement" and one.outcome == "faster" and one.gain_mean > best.gain_mean:
-            return f" {_capital(title(one))} would be faster ({one.gain_mean:.2f}×); give --cluster to count it."
+        if one.kind == "placement" and one.outcome == "faster" and gain(one) > gain(best):
+            return f" {_capital(title(one))} would be faster ({gain(one):.2f}×); give --cluster to count it."
     return ""
 
 
 def _interval(option: Option) -> str:
+    if option.emulated is not None:
+        return "(emulated)"
     return f"(interval {option.low:.2f}–{option.high:.2f})"
 
 
@@ -203,9 +228,9 @@ def others(options: Sequence[Option], best: Option) -> Iterator[tuple[str, str]]
 
 
 def _verb(option: Option) -> str:
-    gain = f"{option.gain_mean:.2f}×"
-    return {"faster": f"{gain} as fast", "slower": f"slower, {gain} as fast"}.get(
-        option.outcome, f"{option.outcome}, {gain}"
+    ratio = f"{gain(option):.2f}×"
+    return {"faster": f"{ratio} as fast", "slower": f"slower, {ratio} as fast"}.get(
+        option.outcome, f"{option.outcome}, {ratio}"
     )
 
 

@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from testbed.campaign import advice
 from testbed.campaign.advice import document, wording, workload
 from testbed.campaign.findings import answer
 from testbed.cli import main
@@ -70,7 +72,9 @@ def test_nothing_helps_and_the_reason_says_why(
 
 def test_jobs_that_need_more_than_the_link_has(capsys: pytest.CaptureFixture[str]) -> None:
     found = asked(capsys, "500ms/28MB", "300ms/28MB", "--rate", "500mbit", "--system", "reno", "cassini", *SHORT)
-    assert option(found, "cassini")["outcome"] == "slower" and "offered load" in causes(option(found, "cassini"))
+    cassini = option(found, "cassini")
+    assert cassini["gain_mean"] < 0.95 and "offered load" in causes(cassini) and cassini["outcome"] != "faster"
+    assert (cassini["outcome"] == "slower") == (cassini["high"] < 1) and found["helps"] is False
 
 
 def test_a_faster_network_that_gains_nothing_has_a_reason(capsys: pytest.CaptureFixture[str]) -> None:
@@ -190,18 +194,43 @@ def an_option(system: str, kind: document.Kind, gain: float, low: float) -> docu
 def test_the_headline_names_the_best_certain_option_and_a_better_placement() -> None:
     base = an_option("reno", "baseline", 1.0, 1.0)
     unsure, sure = an_option("cassini", "system", 1.2, 0.9), an_option("mltcp_reno", "system", 1.16, 1.05)
+    unsure = msgspec.structs.replace(unsure, outcome="inconclusive")
     packed, slower = an_option("packed", "placement", 1.3, 1.1), an_option("cubic", "system", 0.9, 0.8)
-    told = wording.headline([base, unsure, sure, packed], unsure)
-    assert (
-        "CASSINI, 1.20×" in told
-        and "MLTCP-Reno, 1.16× (interval 1.05" in told
-        and "packed" in told
-        and "--cluster" in told
-    )
-    told = wording.headline([base, unsure, sure], sure)
-    assert "CASSINI" not in told and "--cluster" not in told
-    assert "--cluster" in wording.headline([base, slower, packed], base)
-    assert "--cluster" not in wording.headline([base, slower], base)
+    told = wording.headline([base, unsure, sure, packed], sure, unsure)
+    for part in (
+        "CASSINI may be faster still: 1.20×",
+        "MLTCP-Reno, 1.16× as fast as Reno (interval 1.05",
+        "--emulate",
+        "packed",
+        "--cluster",
+    ):
+        assert part in told, part
+    told = wording.headline([base, unsure, sure], sure, None)
+    assert "CASSINI" not in told and "--cluster" not in told and "--emulate" not in told
+    told = wording.headline([base, unsure], base, unsure)
+    assert told.startswith("Unknown whether") and "CASSINI may be faster: 1.20×" in told
+    assert "--cluster" in wording.headline([base, slower, packed], base, None)
+    assert "--cluster" not in wording.headline([base, slower], base, None)
+
+
+@pytest.mark.parametrize(
+    ("gain", "low", "high", "alike", "outcome"),
+    [
+        (1.2, 1.1, 1.3, True, "faster"), (1.2, 0.9, 1.5, True, "inconclusive"), (0.8, 0.7, 0.9, True, "slower"), (0.8, 0.6, 1.1, True, "inconclusive"),
+        (1.01, 0.95, 1.08, True, "no difference"), (1.01, 0.8, 1.26, False, "inconclusive"), (1.01, 1.005, 1.015, False, "no difference"),
+    ],
+)  # fmt: skip
+def test_the_word_agrees_with_the_interval(gain: float, low: float, high: float, alike: bool, outcome: str) -> None:
+    assert advice.outcome_of(gain, low, high, alike=alike) == outcome
+
+
+def test_an_emulated_gain_decides() -> None:
+    unsure = msgspec.structs.replace(an_option("cassini", "system", 1.2, 0.9), outcome="inconclusive")
+    emulated = document.Emulated(gain_mean=1.15, low=None, high=None, difference=0.04, verdict="valid", folder="x")
+    assert advice._decided(unsure, emulated).outcome == "faster"
+    worse = advice._decided(unsure, msgspec.structs.replace(emulated, gain_mean=0.9))
+    assert worse.outcome == "slower" and "0.90×" in worse.reason
+    assert advice._decided(unsure, msgspec.structs.replace(emulated, verdict="invalid")).outcome == "inconclusive"
 
 
 def test_a_document_is_read_back() -> None:
