@@ -76,6 +76,7 @@ def round_trip_us(plan: Plan, network: Network) -> float:
     with netns.entered(last.namespace):
         there = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     with here, there:
+        here.bind(("", PORT_ECHO))  # fixed, as are the ports of all flows: ports decide on the path
         there.bind((last.IP(), PORT_ECHO))
         for sock in (here, there):
             sock.settimeout(0.1 + 2 * plan.base_rtt_s)
