@@ -121,7 +121,7 @@ if [ "$(cat $stamp 2>/dev/null || true)" != "$wanted" ]; then
 	rm -f "$said"
 	echo "$wanted" >$stamp
 fi
-# Compile modules that only run in user-mode Linux, whose file system is read-only: otherwise every run would compile them.
+# Runs under sudo write no bytecode: each would compile the checkout again.
 .venv/bin/python -c 'import compileall, sys
 folders = "testbed", "topologies", "workloads", "analysis"
 sys.exit(not all([compileall.compile_dir(folder, quiet=2) for folder in folders]))' ||

@@ -13,8 +13,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import re
-import shlex
 import shutil
 import signal
 import socket
@@ -37,7 +35,7 @@ from testbed.backends.visit import Visit
 from testbed.congestion import catalogue
 from testbed.core import progress, rlimits, temp_dirs
 from testbed.core.children import end_with_sudo
-from testbed.core.environment import CACHE, IS_CHECKOUT, PACKAGES, cache_folder
+from testbed.core.environment import IS_CHECKOUT, PACKAGES, cache_folder
 from testbed.core.errors import MachineError, RequestError, TestbedError
 from testbed.core.runs import own_files, rundir
 from testbed.core.runs.events import Event
@@ -60,29 +58,7 @@ CAPTURES = "captures"  # folder of captures; separate from the archive, because 
 FULL = 0.95  # memory use above which a run without progress may lack memory
 LESS_MEMORY = "Use fewer workers, or log one row per round instead of one per message (--message-log per-round)."
 SECCOMP = (6, 16)  # first version with seccomp for process switches, which is faster than ptrace
-TOOLS = ("setpriv", "prlimit", "taskset", "mount")  # of util-linux
-
-# The first thing that runs inside; all mounts by one program, since each takes a hundredth of a second to start.
-INIT = """\
-#!/bin/sh
-mkdir -p /dev/shm
-mount --all --fstab /proc/self/cwd/fstab
-export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/ LC_ALL=C.UTF-8
-export PYTHONPATH=/run/mltcp/checkout PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE=1
-{cache}cd /
-exec /run/mltcp/python/bin/python3 -P {guest}
-"""
-# Everything is reached by the same paths in every run.
-FSTAB = """\
-proc /proc proc
-sys /sys sysfs
-{checkout} {folder}/checkout none bind
-{python} {folder}/python none bind
-{modules} {folder}/modules none bind
-run /run tmpfs
-{folder} /run/mltcp none rbind,X-mount.mkdir
-"""
-NOT_IN_FSTAB = str.maketrans({" ": "\\040", "\t": "\\011", "\n": "\\012", "\\": "\\134"})  # fstab(5)
+TOOLS = ("setpriv", "prlimit", "taskset")  # of util-linux
 
 
 @dataclass(frozen=True)
@@ -203,8 +179,6 @@ class Uml:
         visit: Visit | None = None,
     ) -> bytes:
         modules = self.kernel.modules()
-        if not IS_CHECKOUT:
-            bytecode.ensure(Path(PACKAGES))
         end_with_sudo()
         with _folder() as folder, _core() as core:
             with _written(folder):
@@ -360,35 +334,21 @@ def _core() -> Iterator[int]:
 def _prepare(folder: Path, image: Path, modules: Path) -> None:
     (folder / "uml").mkdir()
     (folder / "linux").symlink_to(image)
-    (folder / "preload.so").symlink_to(modules / "preload.so")
-    # Wherever the checkout, Python and the modules are, inside they have one name.
-    places = {"folder": str(folder), "checkout": PACKAGES, "python": sys.prefix, "modules": str(modules)}
-    mounted = {name: path.translate(NOT_IN_FSTAB) for name, path in places.items()}
-    (folder / "fstab").write_text(FSTAB.format(**mounted))
-    (folder / "init").write_text(INIT.format(guest=shlex.join(_guest()), cache=_cache()))
-    (folder / "init").chmod(0o755)
-    for name in ("checkout", "python", "modules", "own", CAPTURES):
+    for program in ("init", "preload.so"):
+        (folder / program).symlink_to(modules / program)
+    # Wherever the checkout, Python and the modules are, they have one path in the guest (kernel/uml/init.c).
+    (folder / "from").mkdir()
+    for name, place in (("checkout", PACKAGES), ("python", sys.prefix), ("modules", modules)):
+        (folder / "from" / name).symlink_to(place)
         (folder / name).mkdir()
-
-
-def _cache() -> str:
-    """Outside a checkout, compiled transports are in the user's cache, which the guest finds by this variable."""
-    return "" if IS_CHECKOUT else f"export {CACHE}={shlex.quote(cache_folder())}\n"
-
-
-def _guest() -> list[str]:
-    """Python's arguments in the guest. Package folders are given, because a search of all packages (`site`) makes half of its system calls.
-
-    Mininet imports distutils, which from Python 3.12 on only `site` makes available.
-    """
-    if sys.version_info >= (3, 12):
-        return ["-m", "testbed.linux.uml_init"]
-    inside = (
-        re.sub(f"^{re.escape(sys.prefix)}/", "/run/mltcp/python/", path)
-        for path in sys.path
-        if path.endswith("-packages")
-    )
-    return ["-S", "-m", "testbed.linux.uml_init", *inside]
+    for name in ("own", CAPTURES):
+        (folder / name).mkdir()
+    # Package folders are given, because a search for them (`site`) makes half of Python's system calls.
+    packages = [path for path in sys.path if path.endswith("-packages")]
+    (folder / "packages").write_text("\n".join(map(bytecode.inside, packages)))
+    bytecode.put(folder / "bytecode", packages)
+    if not IS_CHECKOUT:  # compiled transports are in the user's cache
+        (folder / "cache").write_text(cache_folder())
 
 
 def _portable(plan: Plan, folder: Path) -> Plan:

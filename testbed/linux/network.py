@@ -24,6 +24,7 @@ from mininet.log import setLogLevel
 from mininet.net import Mininet
 from mininet.node import Node
 from mininet.topo import Topo
+from mininet.util import numCores
 from pyroute2.ethtool.ioctl import IoctlEthtool
 from pyroute2.iproute import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
@@ -391,6 +392,7 @@ def build(
     setLogLevel("warning")
     # Mininet.__init__ calls Mininet.init by that name, which would ask for the machine's limits.
     Mininet.inited = True
+    numCores.ncores = os.cpu_count()  # otherwise Mininet starts grep to count them
     network = made(topo=topo, host=host, link=VethLink, intf=VethIntf, controller=None, build=False)
     network.modules, network.registered, network.classifiers, network.between = modules, {}, {}, {}
     network.build()

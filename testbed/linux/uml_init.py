@@ -1,14 +1,13 @@
-"""The first process of a user-mode Linux: ``python -m testbed.linux.uml_init [FOLDER …]``, under virtual time.
-
-Each FOLDER holds further packages.
+"""The run in user-mode Linux, under virtual time; `testbed.linux.uml_start` calls `import_run` and `main`.
 
 It reads the plan of `testbed.linux.run_in_kernel` from a file, and writes to the console, which the
-host machine sees as a growing file. `testbed.backends.uml` has mounted the needed file systems.
+host machine sees as a growing file. `kernel/uml/init.c` has mounted the needed file systems.
 """
 
 from __future__ import annotations
 
 import gc
+import importlib
 import importlib.util
 import os
 import site
@@ -32,10 +31,8 @@ POWER_OFF = 0x4321FEDC
 
 
 def main() -> None:
-    if sys.flags.no_site:
-        sys.path += sys.argv[1:]
-        if (RUN / "topology.py").exists():  # custom code, which may need packages installed in any way
-            site.main()
+    if (RUN / "topology.py").exists():  # custom code, which may need packages installed in any way
+        site.main()
     _raw(1)
     punctual()
     # The process that is ready first runs first. By default, the order depends on how long each process has run before.
@@ -43,20 +40,10 @@ def main() -> None:
     events = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     try:
-        memory.have_all()
-        _bare("pyroute2")
-        _bare("pyroute2.ethtool")
-        _bare("unittest")  # pyroute2 needs only its mock
-        _alone("msgspec", without="typing_extensions")
-        _alone("hashlib", without="_hashlib")
-        _alone("asyncio", without="ssl")
-        gc.disable()  # nothing of what is imported ever goes
-        # Imported here, for its errors to be seen, and after what shall not come whole.
-        from testbed.linux import run_in_kernel  # noqa: PLC0415
+        from testbed.linux import run_in_kernel  # noqa: PLC0415 (after what must not be imported whole)
         from testbed.linux.participants.timeline import Machine  # noqa: PLC0415
 
-        del sys.modules["unittest"]  # later imports need the complete module: PyTorch and matplotlib do
-        memory.as_usual()
+        memory.map_on_access()
         gc.enable()
         _room_for_packets()
         machine = Machine(virtual_time=True, modules=RUN / "modules", captures=RUN / "captures")
@@ -71,6 +58,21 @@ def main() -> None:
         run_in_kernel.emit(events, Error(EXIT_FAILED, traceback.format_exc()))
     finally:
         libc().reboot(POWER_OFF)
+
+
+def import_run() -> None:
+    """Import all that every run needs, with as few modules as possible. Raises `ImportError`."""
+    if sys.version_info >= (3, 12):  # Mininet imports distutils, which setuptools has
+        importlib.import_module("_distutils_hack").add_shim()
+    _bare("pyroute2")
+    _bare("pyroute2.ethtool")
+    _bare("unittest")  # pyroute2 needs only its mock
+    _alone("msgspec", without="typing_extensions")
+    _alone("hashlib", without="_hashlib")
+    _alone("asyncio", without="ssl")
+    gc.disable()  # nothing of what is imported is freed
+    importlib.import_module("testbed.linux.run_in_kernel")
+    del sys.modules["unittest"]  # later imports need the complete module: PyTorch and matplotlib do
 
 
 def _session(events: BinaryIO) -> Session | None:
@@ -117,7 +119,3 @@ def _raw(terminal: int) -> None:
         mode = termios.tcgetattr(terminal)
         mode[1] &= ~termios.OPOST
         termios.tcsetattr(terminal, termios.TCSANOW, mode)
-
-
-if __name__ == "__main__":
-    main()

@@ -116,7 +116,7 @@ REASONS = {
     "eBPF: constants of a loader, the kernel's types and functions without its headers; CAMELCASE is _Bool":
         "VOLATILE GLOBAL_INITIALISERS NEW_TYPEDEFS CAMELCASE AVOID_EXTERNS",
     "a bound and a fixed-point one are no bits": "BIT_MACRO",
-    "kernel/uml/preload.c is a library of user space": "PREFER_KERNEL_TYPES",
+    "kernel/uml/ has programs of user space": "PREFER_KERNEL_TYPES",
 }  # fmt: skip
 OTHER_STYLE = " ".join(REASONS.values())
 NO_KERNEL = "PREFER_DEFINED_ATTRIBUTE_MACRO"  # the kernel's macros for attributes, which user space has not

@@ -6,7 +6,7 @@ An entry of the cache is one kernel, complete when its ``kernel.json`` is there:
         kernel.json      identity: version, source, configuration, compiler, digests
         linux            the kernel, an ordinary program
         source/ build/   headers and scripts: what modules are built with
-        modules/HASH/    the congestion controls of kernel/ and preload.so, by their sources
+        modules/HASH/    the congestion controls of kernel/ and the PROGRAMS of kernel/uml/, by their sources
 
 A shipped kernel is such an entry, without ``source`` and ``build``, below ``testbed/content/uml`` of the installation.
 The entry's name is a hash of source, configuration and compiler, so that a change of any is another entry. A watching
@@ -67,6 +67,15 @@ TOOLS = {
 # Options with two names, by kernel version: one of the two is enough.
 RENAMED = {"CONFIG_PROC_SYSCTL=y": "CONFIG_SYSCTL=y"}  # Linux 7.3
 # Parts of a source tree that building a module needs.
+# Tools that no part of the kernel needs. Their versions would become part of the configuration, and so of the image.
+ABSENT = ("PAHOLE=none", "RUSTC=none", "BINDGEN=none")
+# Programs of kernel/uml/, with the compiler's flags: the guest's first process, and libraries that the kernel and the guest's Python preload.
+SHARED = ("-shared", "-fPIC")
+PROGRAMS = {
+    "init": ("-static", "-no-pie", "-nostdlib", "-ffreestanding", "-fno-stack-protector"),
+    "prefault.so": SHARED,
+    "preload.so": SHARED,
+}
 KEPT = ("arch", "include", "scripts", "Makefile", "Kbuild", "Kconfig")
 
 
@@ -101,7 +110,7 @@ class Kernel:
             )
 
     def modules(self) -> Path:
-        """The folder of the congestion controls' modules, and ``preload.so``; built if a source has changed."""
+        """The folder of the congestion controls' modules and of `PROGRAMS`; built if a source has changed."""
         self.check_owner()
         folder = self.folder / "modules" / compute_digest(_module_sources())[:12]
         if not _modules_are_whole(folder):
@@ -133,9 +142,11 @@ class Kernel:
             for source in _module_sources():
                 shutil.copy(source, folder / source.name)
         _make(self.folder, ["modules", f"M={folder}"], None)
-        preload = ["gcc", "-shared", "-fPIC", "-O2", "-s", "-o", str(folder / "preload.so"), str(folder / "preload.c")]
-        run(preload, "kernel/uml/preload.c could not be compiled")
-        (folder / "complete").write_text(compute_digest(_products(folder)))
+        for program, flags in PROGRAMS.items():
+            name = f"{program.removesuffix('.so')}.c"
+            compiled = ["gcc", "-O2", "-s", *flags, "-o", str(folder / program), str(folder / name)]
+            run(compiled, f"kernel/uml/{name} could not be compiled")
+        (folder / "complete").write_text(compute_digest(products(folder)))
 
     def own_module(self, source: Path) -> Path:
         """A congestion control from outside the checkout (``tcp_NAME.c``), built against this kernel.
@@ -458,32 +469,33 @@ def _is_owned_by(entry: Path, users: set[int]) -> bool:
     return all(one.st_uid in users and not one.st_mode & (0o022 if one.st_gid else 0o002) for one in found)
 
 
-def _products(folder: Path) -> list[Path]:
-    return sorted([*folder.glob("*.ko"), folder / "preload.so"])
+def products(folder: Path) -> list[Path]:
+    """All that is built into a folder of modules."""
+    return sorted([*folder.glob("*.ko"), *(folder / program for program in PROGRAMS)])
 
 
 def _modules_are_whole(folder: Path) -> bool:
     """Whether they are as they were built; without preload.so a run would silently not repeat."""
     try:
-        return input_files.read_text(folder / "complete", MOST_BYTES) == compute_digest(_products(folder))
+        return input_files.read_text(folder / "complete", MOST_BYTES) == compute_digest(products(folder))
     except (OSError, input_files.FileError):
         return False
 
 
 def _module_sources() -> list[Path]:
-    return sorted([*SOURCES.glob("*.[ch]"), SOURCES / "Kbuild", SOURCES / "uml/preload.c"])
+    return sorted([*SOURCES.glob("*.[ch]"), SOURCES / "Kbuild", *(SOURCES / "uml").glob("*.c")])
 
 
 def _config_digest() -> str:
     """Of the configuration, and of all else that decides on a kernel's bytes but source and compiler."""
-    parts = (compute_digest([SOURCES / "uml/config"]), EDITS, REPRODUCIBLE)
+    parts = (compute_digest([SOURCES / "uml/config"]), EDITS, REPRODUCIBLE, ABSENT)
     return hashlib.sha256(" ".join(map(str, parts)).encode()).hexdigest()
 
 
 def _make(entry: Path, goals: list[str], say: Say | None) -> None:
     build = entry / "build"
     command = [
-        "make", f"-j{len(os.sched_getaffinity(0))}", "-C", str(entry / "source"), f"O={build}", "ARCH=um", *goals,
+        "make", f"-j{len(os.sched_getaffinity(0))}", "-C", str(entry / "source"), f"O={build}", "ARCH=um", *ABSENT, *goals,
     ]  # fmt: skip
     what = f"{' '.join(goals[-1:])} of {entry.name} could not be built"
     run(command, what, Counter(say, OBJECTS) if say else None, variables=REPRODUCIBLE)

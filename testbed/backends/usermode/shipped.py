@@ -43,12 +43,12 @@ def export(into: Path) -> str:
     found = kernel.find(release())
     modules = found.modules()
     entry = into / "uml" / found.folder.name
-    programs = [found.image, *sorted([*modules.glob("*.ko"), modules / "preload.so"])]
+    programs = [found.image, *kernel.products(modules)]
     for file in (found.folder / "kernel.json", *programs, modules / "complete"):
         _copy(file, entry / file.relative_to(found.folder))
     library = native.build()
     _copy(library, into / "build" / library.parent.name / library.name)
-    return platform_tag([found.image, modules / "preload.so", library])
+    return platform_tag([found.image, *(modules / program for program in kernel.PROGRAMS), library])
 
 
 def _copy(file: Path, to: Path) -> None:

@@ -27,9 +27,9 @@ class Copy:
         self_out, answering = os.pipe()
         gc.freeze()  # what is never looked at by the collector stays shared
         self.pid = os.fork()
-        memory.unshare()
         if self.pid == 0:
             _become(entry, (theirs, answering, errors), pass_fds)
+        memory.unshare()
         os.close(theirs)
         os.close(answering)
         self.stdin: BinaryIO = os.fdopen(self_in, "wb")

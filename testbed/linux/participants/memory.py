@@ -1,4 +1,7 @@
-"""Memory that a process has before it touches it: in user-mode Linux each page that comes by itself costs three changes of process."""
+"""Pages mapped in advance: in user-mode Linux each page that is mapped at its first access takes three changes of process.
+
+`kernel/uml/prefault.c` maps the pages of Python at its start, and those of a copy of the process.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,16 @@ import os
 
 from testbed.linux.loading.bpfsys import libc
 
-MCL_CURRENT, MCL_FUTURE = 1, 2
+MCL_CURRENT = 1
 
 
-def have_all() -> None:
-    """From now on all that is mapped is there, and what will be."""
-    libc().mlockall(MCL_CURRENT | MCL_FUTURE)
-
-
-def as_usual() -> None:
-    """Page by page again; what is there stays."""
+def map_on_access() -> None:
+    """Map further pages at their first access again; pages that are mapped stay so."""
     libc().munlockall()
 
 
 def unshare() -> None:
-    """All pages that it shares with a copy of this process become its own, as long as half of the memory is free."""
+    """Copy all pages that this process shares with a copy of itself, as long as half of the memory is free."""
     if os.sysconf("SC_AVPHYS_PAGES") > os.sysconf("SC_PHYS_PAGES") // 2:
         libc().mlockall(MCL_CURRENT)
         libc().munlockall()

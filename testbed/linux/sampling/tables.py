@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
-import subprocess
+import os
 import tarfile
 from collections import Counter
 from collections.abc import Iterable
@@ -12,13 +13,15 @@ from pathlib import Path
 from testbed.core.errors import TestbedError
 from testbed.core.runs import rows
 from testbed.core.runs.plan import Plan
+from testbed.linux.loading.bpfsys import libc
 from testbed.linux.participants.workers import Record
 
 
 def private_folder() -> Path:
     """An empty folder in memory that ends with this process's mount namespace."""
     folder = Path("/dev/shm")
-    subprocess.run(["mount", "-t", "tmpfs", "mltcp", str(folder)], check=True, capture_output=True)
+    if libc().mount(b"mltcp", os.fsencode(folder), b"tmpfs", 0, None):
+        raise OSError(ctypes.get_errno(), "mount of tmpfs", str(folder))
     results = folder / "run"
     results.mkdir()
     return results
