@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Mapping
 from ipaddress import IPv4Address, IPv4Interface
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 from mininet.topo import Topo
 
@@ -325,6 +324,7 @@ def _recorded(path: Path) -> tuple[Topo | None, str | None]:
 @contextlib.contextmanager
 def _without_machine(path: Path, network: type) -> Iterator[None]:
     """Inside, a script can build no network and run no command."""
+    from unittest import mock  # here: asyncio comes with it, and few experiments have a script
 
     def refused(*arguments: Any, **_options: Any) -> Any:
         raise ScriptError(
@@ -346,6 +346,8 @@ def _without_machine(path: Path, network: type) -> Iterator[None]:
 def stand_ins(path: Path, others: Mapping[str, Any]) -> Iterator[None]:
     """Replace Mininet's modules by ``others`` while a script at ``path`` runs, with its arguments and folder as if
     started directly."""
+    from unittest import mock
+
     with contextlib.ExitStack() as stack:
         for name, other in others.items():
             module, _, attribute = name.rpartition(".")
