@@ -20,11 +20,11 @@ def in_turn(before: str, rounds: int, measure: Callable[[Path], Taken]) -> tuple
     the two, measured alternately."""
     revision = sys.argv[1] if len(sys.argv) > 1 else before
     trees = {HERE: Path(ROOT), revision: _tree(revision)}
-    taken: dict[str, list[Taken]] = {name: [] for name in trees}
+    measured: dict[str, list[Taken]] = {name: [] for name in trees}
     for _ in range(rounds):
         for name, tree in trees.items():
-            taken[name].append(measure(tree))
-    return revision, taken
+            measured[name].append(measure(tree))
+    return revision, measured
 
 
 def run(tree: Path, *words: str, check: bool = True) -> None:

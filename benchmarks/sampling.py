@@ -57,8 +57,8 @@ def virtual(tree: Path) -> tuple[float, float]:
 def _manifest(tree: Path, out: str, *words: str) -> dict[str, Any]:
     revisions.run(tree, *REQUEST, *words, "--out", out, check=False)  # whether it is valid does not matter here
     [manifest] = Path(out).rglob("manifest.json")
-    told: dict[str, Any] = json.loads(manifest.read_text())
-    return told
+    document: dict[str, Any] = json.loads(manifest.read_text())
+    return document
 
 
 if __name__ == "__main__":

@@ -109,8 +109,8 @@ def _iperf(here: str, there: str) -> float:
         time.sleep(0.5)
         words = ["iperf3", "-u", "-c", THERE, "-b", "0", "-l", "1400", "-t", str(IPERF_S), "-J"]
         done = subprocess.run(_within(here, *words), stdout=subprocess.PIPE, check=True)
-    told = json.loads(done.stdout)["end"]["sum"]
-    return float(told["bits_per_second"] * (1 - told["lost_percent"] / 100))
+    totals = json.loads(done.stdout)["end"]["sum"]
+    return float(totals["bits_per_second"] * (1 - totals["lost_percent"] / 100))
 
 
 def _wall(backend: uml.Uml, system: str, rate: str, size: int) -> float:

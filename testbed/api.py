@@ -123,10 +123,10 @@ def _swept(
             _draw(driver.sum_up(runs), runs)
             found[runs[0].experiment] = None
     if failures:
-        said = "; ".join(f"{failure.run.folder}: {failure.error}" for failure in failures)
+        reasons = "; ".join(f"{failure.run.folder}: {failure.error}" for failure in failures)
         raise error_for_exit(
             failures[0].error.exit_code,
-            f"{len(failures)} of {len(work.asked)} runs failed. All others are kept. {said}",
+            f"{len(failures)} of {len(work.asked)} runs failed. All others are kept. {reasons}",
         )
     return list(found)
 

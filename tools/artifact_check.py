@@ -52,7 +52,7 @@ class Value:
 
     @property
     def text(self) -> str:
-        """``1.5 ± 0.1``."""
+        """Return the value as text: ``1.5 ± 0.1``."""
         return NEVER if self.expected is None else f"{self.expected:g} ± {self.tolerance:g}"
 
 

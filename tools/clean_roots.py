@@ -90,7 +90,7 @@ def demo(folder: Path) -> Demo:
 
 
 def python_of(folder: Path) -> str:
-    """``3.13``"""
+    """Return the Python version of the root: ``3.13``."""
     return image.run(
         ["chroot", str(folder), "python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], "no Python"
     ).strip()

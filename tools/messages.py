@@ -23,8 +23,8 @@ def messages(folder: Path) -> Iterator[tuple[Path, int, str]]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and _name(node.func) in CALLS:
                 given = [*node.args, *(keyword.value for keyword in node.keywords if keyword.arg != "where")]
-                if said := " | ".join(text for each in given if (text := _text(each)).strip("{…} ")):
-                    yield path, node.lineno, " ".join(said.split())
+                if message := " | ".join(text for each in given if (text := _text(each)).strip("{…} ")):
+                    yield path, node.lineno, " ".join(message.split())
 
 
 def _name(function: ast.expr) -> str:

@@ -340,7 +340,7 @@ def tried(mutant: Mutant, areas: Mapping[str, Sequence[str]], sound: Reference, 
 
 
 def survivor(mutant: Mutant, experiments: Sequence[str], sound: Mapping[str, str]) -> tuple[str, str]:
-    """The same by the quick set."""
+    """Check a surviving fault by the quick set."""
     with faulty(mutant):
         build(mutant.file, NO_LIMIT_S)
         found = quick_set(experiments)

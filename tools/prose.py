@@ -56,7 +56,7 @@ class Page:
 
     @property
     def mean(self) -> float:
-        """Words a sentence."""
+        """Return the mean words per sentence."""
         return statistics.fmean(self.lengths) if self.lengths else 0.0
 
     @property

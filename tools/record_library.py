@@ -163,7 +163,7 @@ def record(name: str, job: Recipe) -> Trace:
 
 
 def scaled(recorded: Trace, job: Recipe) -> Trace:
-    """The same step with its computing as long as published, at the rate the library is for."""
+    """Return the step with the published computing time, at the rate of the library."""
     factor = job.step_s / recorded.compute_s
     version = torch.__version__.split("+")[0]
     return msgspec.structs.replace(

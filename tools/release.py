@@ -73,15 +73,15 @@ def section(changelog: str, of: str) -> tuple[str, str] | None:
 
 
 def notes(of: str, date: str, text: str) -> str:
-    """One page: of each heading the first entries, of each entry the first sentence."""
+    """Return one page of notes: the first entries of each heading, and the first sentence of each entry."""
     lines = [f"# MLTCP testbed {of} ({date})"]
     for part in re.split(r"^### ", text, flags=re.MULTILINE)[1:]:
         heading, _, entries = part.partition("\n")
-        told = [re.sub(r"\s+", " ", entry).strip() for entry in re.split(r"^- ", entries, flags=re.MULTILINE)[1:]]
-        first = [re.split(r"(?<=[a-z`)\]])\. (?=[A-Z`])", entry)[0].rstrip(".") for entry in told]
+        listed = [re.sub(r"\s+", " ", entry).strip() for entry in re.split(r"^- ", entries, flags=re.MULTILINE)[1:]]
+        first = [re.split(r"(?<=[a-z`)\]])\. (?=[A-Z`])", entry)[0].rstrip(".") for entry in listed]
         lines += ["", f"## {heading}", "", *(f"- {sentence}." for sentence in first[:ENTRIES])]
-        if len(told) > ENTRIES:
-            lines.append(f"- {len(told) - ENTRIES} more in CHANGELOG.md.")
+        if len(listed) > ENTRIES:
+            lines.append(f"- {len(listed) - ENTRIES} more in CHANGELOG.md.")
     return "\n".join(lines) + "\n"
 
 

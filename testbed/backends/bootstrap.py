@@ -37,8 +37,8 @@ print(json.dumps({
 
 
 def main() -> None:
-    size, digest, soabi, room, told = sys.argv[2:]
-    packages = json.loads(told)
+    size, digest, soabi, room, packages_json = sys.argv[2:]
+    packages = json.loads(packages_json)
     signal.alarm(PATIENCE_S)
     if os.geteuid() != 0:
         fail("root is required there. Log in as root, or as a user with passwordless sudo.")
@@ -76,26 +76,26 @@ def fail(message: str, code: int = 3) -> NoReturn:
 
 def choose(soabi: str, packages: Dict[str, str]) -> Tuple[str, bool]:
     """A Python that has all packages itself, or else one like the caller's; and which of the two."""
-    alike, found = None, []
+    matching, found = None, []
     for python in candidates():
         try:
-            said = subprocess.check_output([python, "-I", "-c", PROBE, *packages.values()], stderr=subprocess.DEVNULL)
-            what = json.loads(said.decode())
+            output = subprocess.check_output([python, "-I", "-c", PROBE, *packages.values()], stderr=subprocess.DEVNULL)
+            what = json.loads(output.decode())
         except (OSError, ValueError, subprocess.CalledProcessError):
             continue
         if tuple(what["version"]) >= OLDEST and not what["lacks"]:
             return python, True
-        alike = alike or (python if what["soabi"] == soabi else None)
+        matching = matching or (python if what["soabi"] == soabi else None)
         lacks = " without " + ", ".join(what["lacks"]) if what["lacks"] else ""
         found.append("%s is %s%s" % (python, ".".join(map(str, what["version"])), lacks))
-    if alike is None:
+    if matching is None:
         fail(
             "no Python there can run the testbed (%s), and packages can be sent along only to the very Python of this side (%s). "
             "Install them there, once: python3 -m venv ~/%s && ~/%s/bin/pip install %s "
             "setuptools (Python %s or newer; on Debian and Ubuntu the package python3-venv)."
             % ("; ".join(found) or "none was found", soabi, OWN, OWN, " ".join(packages), ".".join(map(str, OLDEST)))
         )
-    return alike, False
+    return matching, False
 
 
 def candidates() -> List[str]:

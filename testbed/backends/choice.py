@@ -53,7 +53,7 @@ class Choice:
         return [plan for _, plans in self.planned for plan in plans]
 
     def __str__(self) -> str:
-        """One line that describes the choice."""
+        """Return a line that describes the choice."""
         if self.reason is not None:
             return f"on `{self.backend}`: {self.reason.rstrip('.')}"
         return f"on `{self.backend}`" + (

@@ -128,13 +128,13 @@ class Watch:
             self.last = f"it was at: {event.text}"
         elif isinstance(event, Iteration):
             self.last = f"the last to end was iteration {event.iteration} of job {event.job}"
-            self._ended_one(event.job)
+            self._note_iteration(event.job)
         self.delivering = isinstance(event, Results)
         if not isinstance(event, Computing | Results):
             self.on_event(event)
 
     def _tick(self, acknowledged: bool) -> None:
-        """The run's clock has gone on, and since its last tick bytes have been acknowledged, or not."""
+        """Note an advance of the run's clock; ``acknowledged``: bytes were acknowledged since the last one."""
         self.running = True
         self._alive()
         if self.virtual:
@@ -142,7 +142,7 @@ class Watch:
         if acknowledged:
             self.moved_s = self.own_s
 
-    def _ended_one(self, job: int) -> None:
+    def _note_iteration(self, job: int) -> None:
         self.jobs_moved_s[job] = self.own_s
         self.left[job] = self.left.get(job, 0) - 1
         if self.left[job] <= 0:
@@ -174,10 +174,10 @@ class Watch:
         if int(self.still_s) > int(self.still_s - passed) and self._spins():  # asked once a second
             self._stood_still()
         if self.own_s - self.moved_s > self.patience.idle_s:
-            self._nothing_moved()
+            self._raise_stalled_run()
         for job in self.left:
             if self.own_s - self.jobs_moved_s[job] > self.patience.idle_s:
-                self._one_stands_still(job)
+                self._raise_stalled_job(job)
 
     def _spins(self) -> bool:
         """Whether the run has used its processor time while its clock stood still. A run that waits for a core does not spin."""
@@ -204,7 +204,7 @@ class Watch:
             "(docs/explanation/virtual-time.md)."
         )
 
-    def _one_stands_still(self, job: int) -> None:
+    def _raise_stalled_job(self, job: int) -> None:
         raise TestbedError(
             f"Run stopped: job {job} delivered no byte and ended no iteration for {self.patience.idle_s:g} s of {self._clock}, while other jobs continued "
             f"({self.last}). Check whether priority queues, a scheduler, or an [[event]] blocks its links."
@@ -214,7 +214,7 @@ class Watch:
     def _clock(self) -> str:
         return "virtual time" if self.virtual else "time"
 
-    def _nothing_moved(self) -> None:
+    def _raise_stalled_run(self) -> None:
         raise TestbedError(
             f"Run stopped: no byte was acknowledged and no iteration ended for {self.patience.idle_s:g} s of {self._clock} "
             f"({self.last}). Has a link failed for good ([[event]]), or is nearly everything lost (--loss)?"

@@ -125,8 +125,8 @@ class _Session:
             with within(backend):
                 with _hung_up_after(START_S, self.client):
                     self.channel = self._start()
-                told = self.answer(lambda _event: None, START_S, starting=True, most_bytes=MOST_TOLD_BYTES)
-                says = _identity(told)
+                answered = self.answer(lambda _event: None, START_S, starting=True, most_bytes=MOST_TOLD_BYTES)
+                says = _identity(answered)
         except BaseException:
             self.close()
             raise
@@ -245,7 +245,7 @@ class _Session:
             )
         words = self.channel.recv_stderr(1 << 16).decode(errors="replace").strip()
         if starting:
-            hint = next((hint for said, hint in HINTS if said in words), "")
+            hint = next((hint for pattern, hint in HINTS if pattern in words), "")
             return MachineError(
                 f"the testbed cannot be started there as root: {words or 'no reason was given'}"
                 + (f". {hint}" if hint else "")
@@ -266,10 +266,10 @@ class _Session:
         self.client.close()
 
 
-def _identity(told: bytes) -> _Told:
+def _identity(answered: bytes) -> _Told:
     """The other machine's description of itself, as `testbed.backends.remote` sends it; anything else is an error."""
     try:
-        return msgspec.json.decode(told, type=_Told)
+        return msgspec.json.decode(answered, type=_Told)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MachineError(
             f"the program that answers there is not the testbed: {error}. Check the login scripts of that account for output."
@@ -287,14 +287,14 @@ class _Told(msgspec.Struct):
 
 def _read_first_words(channel: paramiko.Channel) -> bytes:
     """The output until the channel ends; at most ``MOST_WORDS_BYTES``."""
-    said, deadline = b"", time.monotonic() + connection.PATIENCE_S
-    while len(said) < MOST_WORDS_BYTES and (left_s := deadline - time.monotonic()) > 0:
+    received, deadline = b"", time.monotonic() + connection.PATIENCE_S
+    while len(received) < MOST_WORDS_BYTES and (left_s := deadline - time.monotonic()) > 0:
         channel.settimeout(left_s)
-        piece: bytes = channel.recv(MOST_WORDS_BYTES - len(said))
+        piece: bytes = channel.recv(MOST_WORDS_BYTES - len(received))
         if not piece:
             break
-        said += piece
-    return said
+        received += piece
+    return received
 
 
 @contextlib.contextmanager

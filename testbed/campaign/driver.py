@@ -44,7 +44,7 @@ class Wanted:
 
     @property
     def experiment(self) -> Path:
-        """The experiment folder."""
+        """Return the path of the experiment folder."""
         return self.out / self.plan.experiment
 
     @property

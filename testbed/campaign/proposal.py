@@ -199,12 +199,12 @@ def fewer_bytes(words: Sequence[str], share: float) -> list[str] | None:
     size, jobs = _value(words, "--bytes"), _values(words, "--job")
     for file in (word for word in words if word.endswith(".toml")):
         try:
-            said = tomllib.loads(input_files.read_text(file, MOST_BYTES))
+            document = tomllib.loads(input_files.read_text(file, MOST_BYTES))
         except (input_files.FileError, ValueError):  # gone since
             return None
-        if {"bytes", "job"} & {*said.get("sweep", {}), *said.get("sweep", {}).get("zip", {})}:
+        if {"bytes", "job"} & {*document.get("sweep", {}), *document.get("sweep", {}).get("zip", {})}:
             return None
-        size, jobs = size or said.get("bytes"), jobs or said.get("job", [])
+        size, jobs = size or document.get("bytes"), jobs or document.get("job", [])
     sized = [] if size is None else ["--bytes", _scaled(size, share)]
     return sized + [
         word for job in jobs for word in ("--job", _BYTES.sub(lambda at: at[1] + _scaled(at[2], share), job))

@@ -63,7 +63,7 @@ class Request:
         return chosen
 
     def resolve_backend(self, chosen: Choice) -> tuple[Choice, Backend]:
-        """The backend, ready."""
+        """Return the backend, ready for runs. Raises `MachineError`."""
         with within_unless_named(self.file):
             return choice.settle(chosen, self.read, self.fields, self.linux_source)
 

@@ -36,8 +36,8 @@ EXTREMES: Mapping[str, Callable[[Sequence[float]], float]] = {
 def summarise(*experiments: Experiment) -> Summary:
     """The summary of an experiment, which is several if job schedulers were compared. The first system, under the first
     job scheduler, is the baseline."""
-    taken = [(each, _Taken.by(each, system)) for each in experiments for system in each.systems]
-    results = [_result(each, times, taken[0][1]) for each, times in taken]
+    by_system = [(each, _Taken.by(each, system)) for each in experiments for system in each.systems]
+    results = [_result(each, times, by_system[0][1]) for each, times in by_system]
     demands = {each.path: demand.compute_demand(each) for each in experiments}
     first = experiments[0].runs[0]
     every = [run for each in experiments for run in [*each.runs, *each.alone.values()]]
@@ -52,7 +52,7 @@ def summarise(*experiments: Experiment) -> Summary:
         overloads=tuple(dict.fromkeys(load for asked in demands.values() for load in asked.overloads)),
         results=tuple(
             _stated(result, results[0], demands[each.path], _waits(of.runs))
-            for result, (each, of) in zip(results, taken, strict=True)
+            for result, (each, of) in zip(results, by_system, strict=True)
         ),
     )
 
@@ -127,13 +127,13 @@ def _p99(times: np.ndarray) -> float:
     return float(np.percentile(times, 99))
 
 
-def _result(experiment: Experiment, taken: _Taken, base: _Taken) -> Result:
-    runs, pooled = taken.runs, taken.pooled
+def _result(experiment: Experiment, own: _Taken, base: _Taken) -> Result:
+    runs, pooled = own.runs, own.pooled
     alone = [_isolated_s(experiment, run) for run in runs]
     sources = _sources(experiment, runs[0])
     interleaved = [
         metrics.interleaved_at(table, each)
-        for table, each in zip(taken.tables, alone, strict=True)
+        for table, each in zip(own.tables, alone, strict=True)
         if each is not None and len(each) > 1
     ]
     known = [float(each.mean()) for each in alone if each is not None]
@@ -142,16 +142,16 @@ def _result(experiment: Experiment, taken: _Taken, base: _Taken) -> Result:
         system=runs[0].system,
         scheduler=runs[0].plan.scheduler,
         role=runs[0].role,
-        seeds=taken.seeds,
+        seeds=own.seeds,
         jobs=len(runs[0].jobs),
-        iterations=len(taken.tables[0]),
+        iterations=len(own.tables[0]),
         mean_s=float(pooled.mean()),
-        mean_s_ci95=interval(taken.means),
+        mean_s_ci95=interval(own.means),
         p50_s=float(np.percentile(pooled, 50)),
         p95_s=float(np.percentile(pooled, 95)),
         p99_s=_p99(pooled),
-        last10_mean_s=float(np.mean(taken.steady)),
-        last10_mean_s_ci95=interval(taken.steady),
+        last10_mean_s=float(np.mean(own.steady)),
+        last10_mean_s_ci95=interval(own.steady),
         ideal_s=float(np.mean(ideals)) if len(ideals) == len(runs[0].jobs) else None,
         isolated_s=float(np.mean(known)) if known else None,
         mltcp_active_from=_middle(
@@ -160,17 +160,17 @@ def _result(experiment: Experiment, taken: _Taken, base: _Taken) -> Result:
         interleaved_at=_middle(interleaved) if interleaved else None,
         interleaved_seeds=f"{sum(at is not None for at in interleaved)} of {len(interleaved)}" if interleaved else None,
         per_job=tuple(
-            _job(runs[0].system, job, taken.select_job(job.job), base.select_job(job.job), alone, sources.get(job.job))
+            _job(runs[0].system, job, own.select_job(job.job), base.select_job(job.job), alone, sources.get(job.job))
             for job in runs[0].jobs
-            if taken.knows(job.job) and base.knows(job.job)
+            if own.knows(job.job) and base.knows(job.job)
         ),
         verdicts=tuple(run.verdict.verdict for run in runs),
         **_undisturbed(runs),
-        **_gains(taken, base),
+        **_gains(own, base),
         delivered=_mean(metrics.delivered(run.messages) for run in runs),
         important_fraction=_important_fraction(runs),
         conclusion=None,
-        repeatability=repeatability(taken.steady),
+        repeatability=repeatability(own.steady),
         background=_background(runs),
         schedule=_schedule(runs, alone),
     )
@@ -247,7 +247,7 @@ def _undisturbed(runs: list[Run]) -> dict[str, Any]:
 
 
 def _job(
-    system: str, job: JobPlan, taken: _Taken, base: _Taken, alone: Sequence[pd.Series[float] | None], source: str | None
+    system: str, job: JobPlan, own: _Taken, base: _Taken, alone: Sequence[pd.Series[float] | None], source: str | None
 ) -> JobResult:
     """One job over all seeds."""
     known = [float(each[job.job]) for each in alone if each is not None]
@@ -259,29 +259,29 @@ def _job(
         learns=job.cc.is_mltcp,
         windowed=not job.cc.traits.paced,
         workers=len(job.hosts),
-        iterations=len(taken.tables[0].dropna()),
-        mean_s=float(taken.pooled.mean()),
-        p99_s=_p99(taken.pooled),
-        last10_mean_s=float(np.mean(taken.steady)),
+        iterations=len(own.tables[0].dropna()),
+        mean_s=float(own.pooled.mean()),
+        p99_s=_p99(own.pooled),
+        last10_mean_s=float(np.mean(own.steady)),
         ideal_s=job.ideal_s,
         isolated_s=float(np.mean(known)) if known else None,
         isolated_in=source if known else None,
-        **_gains(taken, base),
+        **_gains(own, base),
     )
 
 
-def _gains(taken: _Taken, base: _Taken) -> dict[str, Any]:
+def _gains(own: _Taken, base: _Taken) -> dict[str, Any]:
     """How many times as fast as the baseline; intervals paired by seed, None if the seeds are not the same."""
     return {
-        "speedup_mean": float(base.pooled.mean()) / float(taken.pooled.mean()),
-        "speedup_mean_ci95": _paired(taken, base, base.means, taken.means),
-        "speedup_p99": _p99(base.pooled) / _p99(taken.pooled),
-        "speedup_p99_ci95": _paired(taken, base, base.p99s, taken.p99s),
+        "speedup_mean": float(base.pooled.mean()) / float(own.pooled.mean()),
+        "speedup_mean_ci95": _paired(own, base, base.means, own.means),
+        "speedup_p99": _p99(base.pooled) / _p99(own.pooled),
+        "speedup_p99_ci95": _paired(own, base, base.p99s, own.p99s),
     }
 
 
-def _paired(taken: _Taken, base: _Taken, before: list[float], after: list[float]) -> Interval | None:
-    if taken.seeds != base.seeds:
+def _paired(own: _Taken, base: _Taken, before: list[float], after: list[float]) -> Interval | None:
+    if own.seeds != base.seeds:
         return None
     return log_interval(b / a for b, a in zip(before, after, strict=True))
 

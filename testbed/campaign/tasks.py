@@ -109,8 +109,8 @@ class _Judged:
     def files(self, attempts: Sequence[Attempt]) -> dict[str, bytes]:
         """Content of the run directory, by file name."""
         manifest = msgspec.structs.replace(self.manifest, attempts=tuple(attempts))
-        told = {"manifest.json": documents.encode(manifest), "verdict.json": documents.encode(self.verdict)}
-        return {**self.tables, **told}
+        added = {"manifest.json": documents.encode(manifest), "verdict.json": documents.encode(self.verdict)}
+        return {**self.tables, **added}
 
 
 def _describe_row(row: Row) -> str:
@@ -124,10 +124,10 @@ def _judged(plan: Plan, files: dict[str, bytes], made: Provenance, capacity_bps:
     from testbed.campaign.verdict import Case, judge  # noqa: PLC0415
     from testbed.core.runs import disturbed  # noqa: PLC0415
 
-    told = msgspec.json.decode(files.pop("manifest.json"), type=Told)
-    measured = msgspec.structs.replace(told.measured, capacity_bps=told.measured.capacity_bps or capacity_bps)
-    told = msgspec.structs.replace(
-        told, plan=plan, measured=measured
+    reported = msgspec.json.decode(files.pop("manifest.json"), type=Told)
+    measured = msgspec.structs.replace(reported.measured, capacity_bps=reported.measured.capacity_bps or capacity_bps)
+    reported = msgspec.structs.replace(
+        reported, plan=plan, measured=measured
     )  # as requested: inside the backend, paths have other names
     read = {name: pd.read_csv(io.BytesIO(files[f"{name}.csv"])) for name in ("iterations", "links", "flows")}
     recorded, noted = None, None
@@ -138,7 +138,7 @@ def _judged(plan: Plan, files: dict[str, bytes], made: Provenance, capacity_bps:
         files[disturbances.DISTURBED_ITERATIONS] = (
             disturbed.listed(read["iterations"], noted).to_csv(index=False).encode()
         )
-    manifest = Manifest.assemble(told, made, tables, recorded)
+    manifest = Manifest.assemble(reported, made, tables, recorded)
     messages = pd.read_csv(io.BytesIO(files["messages.csv"])) if "messages.csv" in files else None
     lives = pd.read_csv(io.BytesIO(files["jobs.csv"])) if "jobs.csv" in files else None
     nics = pd.read_csv(io.BytesIO(files["nics.csv"])) if "nics.csv" in files else None

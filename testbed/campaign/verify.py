@@ -46,13 +46,13 @@ def repeat(folder: Path, linux_source: Path | None, wall_limit: Duration | None,
 def read(folder: Path, *, trusted: bool) -> tuple[Manifest, dict[str, bytes]]:
     """Manifest and tables of a run that can be repeated; raises `RequestError`."""
     try:
-        told = load.content(folder / "manifest.json")
-        if (version := documents.read_version(told)) != VERSION:
+        manifest_bytes = load.content(folder / "manifest.json")
+        if (version := documents.read_version(manifest_bytes)) != VERSION:
             raise RequestError(
                 f"{folder}: this release repeats runs of format version {VERSION}, not {quoted(version)}: "
                 "repeat it with the release that wrote it."
             )
-        manifest = documents.decode(told, Manifest)
+        manifest = documents.decode(manifest_bytes, Manifest)
         whole = load.are_whole(folder, manifest)
     except (LoadError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise RequestError(

@@ -69,7 +69,7 @@ def _list(console: Console) -> None:
         console.print(f"  {name}")
     for rows, names in _parameters().items():
         terminal.say(console, f"parameters of {', '.join(names)}", style="bold", indent="  ")
-        Sheet([Column(), Column(prose=True)], [[f"  {name}", said] for name, said in rows]).print(console)
+        Sheet([Column(), Column(prose=True)], [[f"  {name}", meaning] for name, meaning in rows]).print(console)
     terminal.say(console, "of this kernel", style="bold")
     terminal.say(console, f"  {' '.join(bpf.available())}", indent="  ")
 

@@ -145,8 +145,8 @@ def report(*, as_json: bool) -> int:
     for finding in findings:
         if finding.works is not None:
             mark = ("yes", "green") if finding.works else ("NO", "red") if finding.needed else ("no", "yellow")
-            said = (finding.detail, finding.fix)
-            rows.append([Text(*mark), finding.what, " → ".join(words for words in said if words)])
+            texts = (finding.detail, finding.fix)
+            rows.append([Text(*mark), finding.what, " → ".join(words for words in texts if words)])
     console = terminal.console(usual=140)
     Sheet([Column(), Column(), Column(prose=True)], rows, names=2).print(console)
     for finding in findings:

@@ -91,7 +91,7 @@ def document(plans: Sequence[Plan], out: Path, backend: str) -> dict[str, Any]:
 
 
 def total(plans: Sequence[Plan], out: Path, backend: str) -> str:
-    """The same in a line for people."""
+    """Return the total of all runs as a line of text."""
     return f"Total: {count(len(plans), 'run')}, about {duration(pace.total_s(plans, backend))}. Results: {out / plans[0].experiment}"
 
 

@@ -203,9 +203,9 @@ def _from_model(parsed: argparse.Namespace, layout: dict[str, str]) -> int:
             raise TraceError(f"{model_jobs.flag(name)} is for a profile, and none is named. Leave it out, or name FILE")
     trace = model_jobs.build(parsed.model, **layout)
     trace = msgspec.structs.replace(trace, name=parsed.name or parsed.output.stem)
-    said = [f"{parsed.output}: {trace.name}", *model_table.lines(trace)]  # raises where a device is too slow
+    output = [f"{parsed.output}: {trace.name}", *model_table.lines(trace)]  # raises where a device is too slow
     save(trace, parsed.output)
-    _print(said)
+    _print(output)
     return 0
 
 

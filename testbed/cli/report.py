@@ -44,8 +44,8 @@ def run(parsed: argparse.Namespace) -> int:
     files = parsed.experiments
     only = None if files is None else {figures.id_for(study.figure_id(file.stem)) for file in files}
     if only is not None and not only & {figure.ID for figure in figures.every()}:
-        said = f"no report: {', '.join(sorted(only))} belong to no figure; `mltcp figures {parsed.results}` draws their runs"
-        print(text.paragraph(said), file=sys.stderr)
+        message = f"no report: {', '.join(sorted(only))} belong to no figure; `mltcp figures {parsed.results}` draws their runs"
+        print(text.paragraph(message), file=sys.stderr)
         return 0
     if not parsed.keep and not study.ids(parsed.results):
         print(text.paragraph(f"error: {parsed.results} holds no results; `make reproduce` makes some"), file=sys.stderr)

@@ -182,13 +182,13 @@ def link(found: Link, *, computed: bool) -> str:
 
 
 def _wire(found: Wire) -> str:
-    said = [
+    parts = [
         f"{Duration(found.delay_ns)} delay" if found.delay_ns else "",
         f"{Duration(found.jitter_ns)} jitter" if found.jitter_ns else "",
         f"{decimal(found.loss * 100)} % loss" if found.loss else "",
         f"{decimal(found.corrupt * 100)} % corruption" if found.corrupt else "",
     ]
-    return ", ".join(filter(None, said))
+    return ", ".join(filter(None, parts))
 
 
 def _hosts(plan: Plan) -> str:
@@ -203,10 +203,12 @@ def _hosts(plan: Plan) -> str:
 
 def presets(todo: Sequence[Plan]) -> list[Line]:
     """Return a line for each preset of MLTCP parameters in these runs (docs/reference/congestion-controls.md)."""
-    taken = {(str(cc.preset), cc.name) for plan in todo for job in plan.jobs if (cc := job.cc).preset and cc.is_mltcp}
+    presets_used = {
+        (str(cc.preset), cc.name) for plan in todo for job in plan.jobs if (cc := job.cc).preset and cc.is_mltcp
+    }
     return [
-        ("Preset", f"{preset} ({', '.join(sorted(name for one, name in taken if one == preset))})")
-        for preset in sorted({preset for preset, _ in taken})
+        ("Preset", f"{preset} ({', '.join(sorted(name for one, name in presets_used if one == preset))})")
+        for preset in sorted({preset for preset, _ in presets_used})
     ]
 
 

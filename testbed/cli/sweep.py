@@ -149,8 +149,8 @@ def _apart(parsed: argparse.Namespace) -> tuple[list[Asked], list[str]]:
         return [schedules.read(file, quick=parsed.quick, seeds=parsed.seeds) for file in computed], others
 
     if privileges.caller() is not None:
-        if told := privileges.without_root(lambda: msgspec.json.encode(read())):
-            return msgspec.json.decode(told, type=tuple[list[Asked], list[str]])
+        if answered := privileges.without_root(lambda: msgspec.json.encode(read())):
+            return msgspec.json.decode(answered, type=tuple[list[Asked], list[str]])
         privileges.give_up()  # repeat it as the caller, to raise its error
     return read()
 
@@ -205,8 +205,8 @@ def _left_out_by_quick(files: Sequence[str], given: Mapping[str, Any]) -> list[s
     fewer = sorted((kept / every, name, kept, every) for name, kept, every in points if kept < every)
     if not fewer:
         return []
-    told = ", ".join(f"{name} {kept} of {every}" for _, name, kept, every in fewer)
-    return [f"The quick set keeps fewer points of: {told}."]
+    counts = ", ".join(f"{name} {kept} of {every}" for _, name, kept, every in fewer)
+    return [f"The quick set keeps fewer points of: {counts}."]
 
 
 def _points_in_full(file: str, given: Mapping[str, Any]) -> int:
@@ -314,10 +314,10 @@ def _verified(
         return []
     failed = {failure.run.folder for failure in failures}
     again = determinism_check.drawn([run for run in runs if run.folder not in failed], share)
-    said = determinism_log.Sample(len(runs), len(again), tuple(determinism_check.differing(again, lanes)))
-    rundir.write_text(out / determinism_log.FILE, documents.encode(said).decode())
-    print(f"Repeated {said}.")
-    return said.differing
+    sample = determinism_log.Sample(len(runs), len(again), tuple(determinism_check.differing(again, lanes)))
+    rundir.write_text(out / determinism_log.FILE, documents.encode(sample).decode())
+    print(f"Repeated {sample}.")
+    return sample.differing
 
 
 def _sum_up(planned: list[Planned], work: Work, failures: Sequence[Failure], *, quiet: bool) -> bool:

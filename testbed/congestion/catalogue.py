@@ -4,7 +4,7 @@ The testbed's own are one file each: a module (``kernel/tcp_NAME.c``) and an eBP
 The others belong to the kernel, or replace one that it may lack (``dctcp``). A custom one is named by its file:
 ``./mine.bpf.c`` (host) or ``./tcp_mine.c`` (uml). ``a+b``: the jobs of one run alternate between them.
 
-Base, role, traits and parameters of each family stand in a file of this folder; a custom file declares its own (`_says`).
+Base, role, traits and parameters of each family stand in a file of this folder; a custom file declares its own (`_read_declaration`).
 """
 
 from __future__ import annotations
@@ -174,10 +174,12 @@ def _own(part: Part) -> CongestionControl:
             f"there is no file {quoted(path)}; name a custom congestion control by its path, such as ./tcp_mine.c."
         )
     known = {key: one for one in parameters().values() for key in one.declared.names}
-    taken = dict.fromkeys(known[key].declared if key in known else Declared(key, "", _whole) for key, _ in part.options)
-    values = options.read(tuple(taken), part)
+    accepted = dict.fromkeys(
+        known[key].declared if key in known else Declared(key, "", _whole) for key, _ in part.options
+    )
+    values = options.read(tuple(accepted), part)
     constants = {known[key].constant if key in known else key: value for key, value in values.items()}
-    base, traits = _says(file)
+    base, traits = _read_declaration(file)
     return CongestionControl(spec, name, constants, str(file.resolve()), "treatment", base, traits)
 
 
@@ -188,7 +190,7 @@ def _whole(text: str) -> int:
         raise ValueError(f"{error}. A custom parameter is a whole number") from error
 
 
-def _says(file: Path) -> tuple[str | None, Traits]:
+def _read_declaration(file: Path) -> tuple[str | None, Traits]:
     """Return base and traits that a custom file declares in a comment, ``testbed: base=reno needs_marks``; others are
     not assumed."""
     with file.open(errors="replace") as text:

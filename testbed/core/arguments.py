@@ -33,8 +33,8 @@ class Formatter(argparse.HelpFormatter):
         if not action.option_strings:
             return super()._format_action_invocation(action)
         values = "" if action.nargs == 0 else self._format_args(action, self._get_default_metavar_for_optional(action))
-        said = f"{', '.join(action.option_strings)} {values}".rstrip()
-        return "\n".join(fitted(said, self._width - self._current_indent, later=" " * NARROW_GUTTER))
+        entry = f"{', '.join(action.option_strings)} {values}".rstrip()
+        return "\n".join(fitted(entry, self._width - self._current_indent, later=" " * NARROW_GUTTER))
 
     def add_usage(
         self, usage: str | None, actions: Iterable[argparse.Action], _groups: Iterable[Any], prefix: str | None = None

@@ -21,7 +21,7 @@ class Layout:
     size: int | None = None  # bytes of the complete struct, where it matters
 
     def reader(self, *members: str) -> struct.Struct:
-        """Unpacks these."""
+        """Return a function that unpacks these fields."""
         form, at = "=", 0
         for offset, kind in (self.members[member] for member in members):
             form, at = f"{form}{offset - at}x{kind}", offset + SIZES[kind]

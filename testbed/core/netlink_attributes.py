@@ -8,7 +8,7 @@ NLA_TYPE_MASK, NLA_F_NESTED = 0x3FFF, 0x8000
 
 
 def attribute(kind: int, payload: bytes) -> bytes:
-    """One netlink attribute, padded."""
+    """Encode a netlink attribute, padded to four bytes."""
     return struct.pack("=HH", 4 + len(payload), kind) + payload + bytes(-len(payload) % 4)
 
 

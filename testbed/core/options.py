@@ -128,7 +128,7 @@ class Integer:
 
 @dataclass(frozen=True)
 class Number:
-    """A finite number."""
+    """A reader of finite numbers."""
 
     low: float
     high: float
@@ -181,7 +181,7 @@ class OneOf:
 
 @dataclass(frozen=True)
 class Position:
-    """One of some words, as its number; aliases as those of `OneOf`."""
+    """A reader of one of several words, as its index; aliases as in `OneOf`."""
 
     words: tuple[str, ...]
     aliases: tuple[tuple[str, str], ...] = ()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One of a server's."""
+    """A GPU of a server, by slot."""
 
     host: str
     slot: int = 0

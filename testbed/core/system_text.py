@@ -37,7 +37,10 @@ class Part:
         return f"{self.name}:{joined(self.options)}" if self.options else self.name
 
     def having(self, options: Iterable[tuple[str, str]]) -> Part:
-        """The same with these options behind its own; raises `RequestError` for a comma, which ends an option in the text."""
+        """Return this part with further options.
+
+        Raises `RequestError` for a comma, which ends an option in the text.
+        """
         more = tuple(options)
         if stray := [(key, value) for key, value in more if "," in key + value]:
             key, value = stray[0]

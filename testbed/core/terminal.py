@@ -171,13 +171,16 @@ class Sheet:
         left = columns - self._needs(shown)
         for row in self.rows:
             cells = [self._cell(number, row[number]) for number in tabular]
-            said = "" if prose is None else plain(_text(row[prose]).plain)
-            if said and prose is not None and left >= PROSE:
-                beside = [Text(line) for line in wrapped(said, left)]
+            prose_text = "" if prose is None else plain(_text(row[prose]).plain)
+            if prose_text and prose is not None and left >= PROSE:
+                beside = [Text(line) for line in wrapped(prose_text, left)]
                 yield from _joined([*cells, beside], [*kinds, self.columns[prose]], [*wide, left], self.space)
                 continue
             yield from _joined(cells, kinds, wide, self.space)
-            yield from (Text(2 * INDENT + line) for line in (wrapped(said, columns - 2 * len(INDENT)) if said else ()))
+            yield from (
+                Text(2 * INDENT + line)
+                for line in (wrapped(prose_text, columns - 2 * len(INDENT)) if prose_text else ())
+            )
 
 
 def _text(cell: Cell) -> Text:

@@ -145,7 +145,7 @@ class Written(str):
 
 
 class Share(Written):
-    """``2%`` or ``0.02``."""
+    """A fraction: ``2%`` or ``0.02``."""
 
     value: float
 
@@ -198,8 +198,8 @@ def _rounded(value: float, scales: Sequence[tuple[float, str]], digits: int) -> 
     """Never with an exponent: what rounds to a thousand of a unit is one of the next."""
     rounded = float(f"{value:.{digits}g}")
     scale, unit = next(((s, u) for s, u in scales if abs(rounded) >= s), scales[-1])
-    said = f"{rounded / scale:.{digits}g}"
-    return f"{float(said):.0f} {unit}" if "e+" in said else f"{said} {unit}"
+    rounded_text = f"{rounded / scale:.{digits}g}"
+    return f"{float(rounded_text):.0f} {unit}" if "e+" in rounded_text else f"{rounded_text} {unit}"
 
 
 def parse_fraction(text: str) -> float:

@@ -124,16 +124,16 @@ def _factors(job: JobPlan, rank: int) -> Iterator[float]:
 
 
 def _computes(
-    mine: dict[str, Operation], whole: Slice, measured: dict[str, Span], before: dict[str, Span], factor: float
+    own: dict[str, Operation], whole: Slice, measured: dict[str, Span], before: dict[str, Span], factor: float
 ) -> dict[str, Span]:
     waiting: defaultdict[str, list[float]] = defaultdict(list)
-    for op in mine.values():
+    for op in own.values():
         for name in op.after:
             if op.id in measured:
                 waiting[name].append(measured[op.id][0])
     found: dict[str, Span] = {}
     free = whole.start_s
-    for op in mine.values():
+    for op in own.values():
         if not op.computes:
             continue
         ended = [_end(name, {**measured, **found}, before) for name in op.after]

@@ -153,17 +153,17 @@ def _as_shown(message: Tc) -> list[Tc]:
     """The messages as a kernel shows them: a token bucket reports its bucket as a time, and adds a FIFO."""
     if message.kind != tbf.Tbf.kind:
         return [message]
-    told = attributes(message.options)
-    parms = told[tbf.TCA_TBF_PARMS]
+    fields = attributes(message.options)
+    parms = fields[tbf.TCA_TBF_PARMS]
     (rate,) = (
-        struct.unpack("=Q", told[tbf.TCA_TBF_RATE64])
-        if tbf.TCA_TBF_RATE64 in told
+        struct.unpack("=Q", fields[tbf.TCA_TBF_RATE64])
+        if tbf.TCA_TBF_RATE64 in fields
         else RATESPEC.unpack(parms[:12])[-1:]
     )
     limit, _, mtu = tbf.REST.unpack_from(parms, 2 * RATESPEC.size)
-    (burst,) = struct.unpack("=I", told[tbf.TCA_TBF_BURST])
+    (burst,) = struct.unpack("=I", fields[tbf.TCA_TBF_BURST])
     options = attribute(tbf.TCA_TBF_PARMS, parms[: 2 * RATESPEC.size] + tbf.REST.pack(limit, ticks(burst, rate), mtu))
-    if tbf.TCA_TBF_RATE64 in told:
-        options += attribute(tbf.TCA_TBF_RATE64, told[tbf.TCA_TBF_RATE64])
+    if tbf.TCA_TBF_RATE64 in fields:
+        options += attribute(tbf.TCA_TBF_RATE64, fields[tbf.TCA_TBF_RATE64])
     own = Tc("qdisc", "bfifo", 0, message.handle | 1, struct.pack("=I", limit))
     return [Tc("qdisc", message.kind, message.handle, message.parent, options), own]

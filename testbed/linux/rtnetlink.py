@@ -49,8 +49,8 @@ class Tc:
     info: int = 0  # of a filter: priority and protocol
 
     def packed(self, index: int) -> bytes:
-        told = attribute(TCA_KIND, self.kind.encode() + b"\0") + attribute(TCA_OPTIONS, self.options)
-        return TCMSG.pack(socket.AF_UNSPEC, index, self.handle, self.parent, self.info) + told
+        encoded = attribute(TCA_KIND, self.kind.encode() + b"\0") + attribute(TCA_OPTIONS, self.options)
+        return TCMSG.pack(socket.AF_UNSPEC, index, self.handle, self.parent, self.info) + encoded
 
 
 class Socket:
@@ -103,10 +103,10 @@ class Socket:
         found = []
         for payload in self.ask(GET[what], NLM_F_DUMP, body):
             _, where, own, above, info = TCMSG.unpack_from(payload)
-            told = attributes(payload[TCMSG.size :])
+            fields = attributes(payload[TCMSG.size :])
             if where == index:
-                kind = told.get(TCA_KIND, b"").rstrip(b"\0").decode()
-                found.append(Tc(what, kind, own, above, told.get(TCA_OPTIONS, b""), info))
+                kind = fields.get(TCA_KIND, b"").rstrip(b"\0").decode()
+                found.append(Tc(what, kind, own, above, fields.get(TCA_OPTIONS, b""), info))
         return found
 
     def routes(self) -> dict[str, tuple[str, ...]]:
@@ -118,10 +118,10 @@ class Socket:
         found = {}
         for payload in self.ask(RTM_GETROUTE, NLM_F_DUMP, RTMSG.pack(socket.AF_INET, 0, 0, 0, 0, 0, 0, 0, 0)):
             _, length, _, _, table, protocol, _, _, _ = RTMSG.unpack_from(payload)
-            told = attributes(payload[RTMSG.size :])
+            fields = attributes(payload[RTMSG.size :])
             if table == MAIN_TABLE and protocol != RTPROT_KERNEL:
-                hops = tuple(_hops(told[RTA_MULTIPATH])) if RTA_MULTIPATH in told else (_via(told),)
-                found[f"{_address(told.get(RTA_DST, bytes(4)))}/{length}"] = hops
+                hops = tuple(_hops(fields[RTA_MULTIPATH])) if RTA_MULTIPATH in fields else (_via(fields),)
+                found[f"{_address(fields.get(RTA_DST, bytes(4)))}/{length}"] = hops
         return found
 
 
@@ -129,8 +129,8 @@ def _address(packed: bytes) -> str:
     return socket.inet_ntop(socket.AF_INET, packed)
 
 
-def _via(told: dict[int, bytes]) -> str:
-    return _address(told[RTA_GATEWAY]) if RTA_GATEWAY in told else "its own link"
+def _via(fields: dict[int, bytes]) -> str:
+    return _address(fields[RTA_GATEWAY]) if RTA_GATEWAY in fields else "its own link"
 
 
 def _hops(data: bytes) -> Iterator[str]:

@@ -67,8 +67,8 @@ def addressed(node: str, addressing: Addressing) -> Setting:
     def counts(found: Addressing) -> dict[str, Any]:
         kinds = (kind.name for kind in fields(Addressing))
         pairs = [(kind, getattr(addressing, kind), getattr(found, kind)) for kind in kinds]
-        told: dict[str, Any] = {kind: len(held) for kind, _, held in pairs}
-        return told | {"wrong": [line for _, wanted, held in pairs for line in unlike(wanted, held)][:5]}
+        counted: dict[str, Any] = {kind: len(held) for kind, _, held in pairs}
+        return counted | {"wrong": [line for _, wanted, held in pairs for line in unlike(wanted, held)][:5]}
 
     return Setting(
         node, ADDRESSES, counts(addressing), "addresses, neighbours, and shortest routes of the topology",

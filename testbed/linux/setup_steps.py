@@ -69,7 +69,7 @@ class Capacity:
 
 @dataclass(frozen=True)
 class Step:
-    """One thing that is done, in its place in the order."""
+    """One set-up step, with its stage."""
 
     stage: Stage
     change: Change | Capacity
@@ -77,7 +77,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Interface:
-    """One end of a link, which is called after the direction that leaves by it."""
+    """One end of a link, named after the direction of the data that it sends."""
 
     node: str
     device: str
@@ -473,9 +473,9 @@ def lines(steps: Sequence[Step]) -> Iterator[Line]:
         places.setdefault((step.stage, step.change.line), []).extend(where)
     for (stage, line), where in places.items():
         if set(where) == nodes:
-            said = " on every host and router"
+            suffix = " on every host and router"
         elif set(where) == ends:
-            said = " on every interface"
+            suffix = " on every interface"
         else:
-            said = f" on {' '.join(where)}" if where else ""
-        yield Line(stage, line + said)
+            suffix = f" on {' '.join(where)}" if where else ""
+        yield Line(stage, line + suffix)

@@ -219,15 +219,15 @@ class _Loop:
         while self.arrivals and self.arrivals[-1][0] <= state.now_s:
             state.arrived.append(self.arrivals.pop()[1])
         state.waiting.update(dict.fromkeys(state.arrived))
-        for said in policy(state):
-            if isinstance(said, Wake):
-                if said.at_s > state.now_s:
-                    heapq.heappush(self.wakes, self.slotted(said.at_s))
-            elif isinstance(said, Stop):
-                self._stop(said)
+        for action in policy(state):
+            if isinstance(action, Wake):
+                if action.at_s > state.now_s:
+                    heapq.heappush(self.wakes, self.slotted(action.at_s))
+            elif isinstance(action, Stop):
+                self._stop(action)
             else:
-                self._start(*said, ended[:1])
-                if state.ends_s[said[0]] > until_s and self.law.contention(said[0]) <= 1:
+                self._start(*action, ended[:1])
+                if state.ends_s[action[0]] > until_s and self.law.contention(action[0]) <= 1:
                     return False  # contention only adds to it
         return True
 
@@ -289,13 +289,13 @@ class _Loop:
         )  # fmt: skip
         self._retime(self.law.starts(number, request, list(dict.fromkeys(own.tolist()))))
 
-    def _stop(self, said: Stop) -> None:
-        number, before = said.number, self.stopped.get(said.number)
+    def _stop(self, action: Stop) -> None:
+        number, before = action.number, self.stopped.get(action.number)
         self._retime([number])
         job = self._freed(number)
         stint = self._stint(job, self.state.now_s, job.began_with - job.left)
         stints = (stint,) if before is None else (*before.stints, stint)
-        self.stopped[number] = _Stopped(job.left, said.restart_s, job.most, job.contention_s, stints, job.after)
+        self.stopped[number] = _Stopped(job.left, action.restart_s, job.most, job.contention_s, stints, job.after)
         self.state.waiting[number] = None
         self._retime(self.law.ends(number))
 

@@ -117,12 +117,12 @@ def simulate(
         while arrivals and arrivals[-1][0] <= state.now_s:
             state.arrived.append(arrivals.pop()[1])
         state.waiting.update(dict.fromkeys(state.arrived))
-        for said in policy(state):
-            if isinstance(said, Stop):
+        for action in policy(state):
+            if isinstance(action, Stop):
                 raise ValueError("it stops jobs in between, and flows run through")
-            if isinstance(said, Wake):
+            if isinstance(action, Wake):
                 continue  # for policies that stop jobs
-            number, own = said
+            number, own = action
             del state.waiting[number]
             state.take(own)
             gpus[number], starts[number], state.ends_s[number] = own, state.now_s, np.inf

@@ -38,7 +38,7 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
 
 
 class Pace:
-    """How long loops of a process have been interpreted, and whether they still are."""
+    """The time spent in interpreted loops, which decides when to compile them."""
 
     def __init__(self) -> None:
         self.interpreted, self.spent_s = True, 0.0

@@ -271,7 +271,7 @@ class Loop:
         )
 
     def rows(self) -> tuple[Floats, Floats]:
-        """The same as arrays: columns as in `Ended` and `Sent`."""
+        """Return ended iterations and sent flows as arrays: columns as in `Ended` and `Sent`."""
         counts = self.state.counts
         ended, sent = self.state.ended[: counts[1]].copy(), self.state.sent[: counts[2]].copy()
         counts[1] = counts[2] = 0

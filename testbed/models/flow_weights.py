@@ -87,8 +87,8 @@ def spread(plan: Plan, job: JobPlan) -> float:
 def mltcp_active_from(control: CongestionControl) -> int:
     """The first iteration in which MLTCP is active; 0 for a flow with given iteration boundaries, or one that needs none."""
     constants = catalogue.effective(control)
-    told = constants.get("total_bytes", 0) > 0 or not constants.get("slope", 0)
-    return 0 if told or not control.traits.learns else MLTCP_ACTIVE_FROM
+    known = constants.get("total_bytes", 0) > 0 or not constants.get("slope", 0)
+    return 0 if known or not control.traits.learns else MLTCP_ACTIVE_FROM
 
 
 def banded(total: int, thresholds: tuple[int, ...]) -> Force:

@@ -33,7 +33,7 @@ class Flows:
 
     @property
     def times_s(self) -> np.ndarray:
-        """Iteration times."""
+        """Return iteration times in seconds."""
         return np.asarray(self.end_s - self.start_s)
 
     def interleaved_at(self, ideal_s: npt.ArrayLike, within: float = 0.05) -> np.ndarray:

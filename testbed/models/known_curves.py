@@ -20,7 +20,7 @@ def reno_window(loss: float) -> float:
 
 
 def cubic_window(loss: float, rtt_s: float) -> float:
-    """The same of CUBIC (RFC 9438, section 5.1); never less than Reno's, in its Reno-friendly region."""
+    """Return CUBIC's mean window in segments (RFC 9438, section 5.1); at least Reno's, in its Reno-friendly region."""
     return max(_cubic_alone(loss, rtt_s), reno_window(loss))
 
 

@@ -149,13 +149,13 @@ def _shared(plan: Plan, own: list[dict[str, OnLink]]) -> Iterator[SharedLink]:
 
 def _on_links(topo: Topo, plan: Plan, job: JobPlan) -> dict[str, OnLink]:
     """By link. Collectives of a group follow each other, groups go on at once."""
-    ways: dict[Flow, list[Stage]] = {}
+    stages_by_flow: dict[Flow, list[Stage]] = {}
     payload, most, paths = Counter[str](), Counter[str](), dict[str, int]()
 
     def spread(flow: Flow, amount: float, into: Counter[str]) -> None:
-        if flow not in ways:
-            ways[flow] = crossed(topo, plan.bottlenecks, job.hosts[flow[0]], job.hosts[flow[1]])
-        for stage in ways[flow]:
+        if flow not in stages_by_flow:
+            stages_by_flow[flow] = crossed(topo, plan.bottlenecks, job.hosts[flow[0]], job.hosts[flow[1]])
+        for stage in stages_by_flow[flow]:
             for link in stage:
                 into[link] += amount / len(stage)  # type: ignore[assignment]
                 paths[link] = max(len(stage), paths.get(link, 1))

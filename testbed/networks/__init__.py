@@ -19,7 +19,7 @@ class TopologyError(RequestError):
 
 
 def names() -> list[str]:
-    """The built-in topologies."""
+    """Return the names of built-in topologies."""
     return list(registry.names(registry.TOPOLOGY))
 
 

@@ -76,12 +76,12 @@ class MininetTopo(RoutedTopo):
         for name in self.source.switches():
             _allow(f"switch {name}", self.source.nodeInfo(name), SWITCH | {"isSwitch"})
             self.router(name)
-        taken: dict[str, str] = {}
+        used: dict[str, str] = {}
         for number, name in enumerate(self.source.hosts(), 1):
-            told = self.source.nodeInfo(name)
-            _allow(f"host {name}", told, {"ip"}, {"Host", "Node", "CPULimitedHost"})
-            address = _address(name, told.get("ip"), number)
-            if (other := taken.setdefault(address, name)) != name:
+            options = self.source.nodeInfo(name)
+            _allow(f"host {name}", options, {"ip"}, {"Host", "Node", "CPULimitedHost"})
+            address = _address(name, options.get("ip"), number)
+            if (other := used.setdefault(address, name)) != name:
                 raise ScriptError(f"host {name}: its address {address} is that of {other}, too.")
             self.aliases[self.addHost(name, alias=address)] = address
         for a, b, info in self.source.links(sort=True, withInfo=True):
@@ -101,15 +101,15 @@ class MininetTopo(RoutedTopo):
         return tuple(self.nodes()), tuple(sorted(self.aliases.items())), tuple(links)
 
 
-def _allow(what: str, told: Mapping[str, Any], known: set[str], classes: set[str] | None = None) -> None:
+def _allow(what: str, options: Mapping[str, Any], known: set[str], classes: set[str] | None = None) -> None:
     """Raise `ScriptError` for an option that the testbed does not support."""
-    cls = told.get("cls")
+    cls = options.get("cls")
     if cls is not None and not _is_of_mininet(cls, classes):
         raise ScriptError(
             f"{what}: its class {getattr(cls, '__name__', cls)} is not executed here. Leave out cls; "
             "use addSwitch for a node that forwards, and addHost for any other."
         )
-    for key, value in told.items():
+    for key, value in options.items():
         if key in known or key == "cls" or value is None or value is False or value in ({}, 0, "", -1):
             continue
         if key == "inNamespace" and value:
@@ -281,7 +281,7 @@ class Recorder:
         return str(self.topo.addSwitch(name, cls=cls, **options))
 
     def addController(self, *_arguments: Any, **_options: Any) -> None:
-        """Routes need none."""
+        """Do nothing: routes need no controller."""
 
     def addLink(
         self, node1: Any, node2: Any, port1: Any = None, port2: Any = None, cls: Any = None, **options: Any

@@ -169,19 +169,21 @@ class RoutedTopo(Topo):  # type: ignore[misc]
         neighbours = self._neighbours(failed)
         routers = {node for node in self.nodes() if self.isRouter(node)}
         result: dict[str, Routes] = {router: [] for router in routers}
-        ways: dict[tuple[str, ...], list[tuple[str, tuple[str, ...]]]] = {}  # all hosts of a router are behind the same
+        paths: dict[
+            tuple[str, ...], list[tuple[str, tuple[str, ...]]]
+        ] = {}  # all hosts of a router are behind the same
         for a, b in self.links():
             if b not in neighbours.get(a, []):
                 continue
             prefix = str(IPv4Address(int(IPv4Address(self._addresses[a, b])) & ~3)) + "/30"
             ends = tuple(node for node in (a, b) if node in routers)
-            if ends not in ways:
-                ways[ends] = list(self._ways_to(ends, neighbours, routers))
-            for router, next_hops in ways[ends]:
+            if ends not in paths:
+                paths[ends] = list(self._next_hops_to(ends, neighbours, routers))
+            for router, next_hops in paths[ends]:
                 result[router].append((prefix, next_hops))
         return result
 
-    def _ways_to(
+    def _next_hops_to(
         self, ends: tuple[str, ...], neighbours: Neighbours, routers: Collection[str]
     ) -> Iterator[tuple[str, tuple[str, ...]]]:
         """Each router that is not in a subnet itself, and its next hops to there; ``ends``: the routers that are."""

@@ -102,8 +102,8 @@ def turns(topo: RoutedTopo) -> dict[str, Turns]:
         if several:
             (width,) = {len(vias) for vias in several.values()}
             below = tuple(node for node in near[router] if levels.get(node, 0) < level)
-            ways = tuple({prefix: vias[way] for prefix, vias in several.items()} for way in range(width))
-            found[router] = Turns(below, bits[level], ways)
+            paths = tuple({prefix: vias[way] for prefix, vias in several.items()} for way in range(width))
+            found[router] = Turns(below, bits[level], paths)
     return found
 
 

@@ -37,7 +37,7 @@ class Given:
 
     @property
     def packed(self) -> Given:
-        """The same job on no more of its servers than that."""
+        """Return the same job on at most this number of its servers."""
         if not self.servers:
             return replace(self, hosts=self.hosts[: self.fewest])
         if len(set(self.servers)) <= self.fewest:

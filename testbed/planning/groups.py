@@ -87,11 +87,11 @@ class Grouped:
             len({self.servers[rank] for rank in one.members}) == 1 < len(one.members)
             for one in self.trace.matched.exchanges
         )
-        alike: dict[Hashable, list[dict[Flow, int]]] = {}
+        by_place: dict[Hashable, list[dict[Flow, int]]] = {}
         found: dict[int, list[dict[Flow, int]]] = {}
         for one in self.crossing:
             where: Hashable = tuple(self.servers[rank] for rank in one.members) if coupled else one.members
-            rounds = alike.setdefault((where, one.group, tuple(op.id for op in one.operations)), [])
+            rounds = by_place.setdefault((where, one.group, tuple(op.id for op in one.operations)), [])
             for number, flows in enumerate(self.rounds(one)):
                 if number == len(rounds):
                     rounds.append({})

@@ -85,7 +85,7 @@ class Asked:
         return bool(self.trace and self.trace.noise.strip("0.%")) if noise is None else noise.amount > 0
 
     def over(self, given: Given, model: Model) -> Asked:
-        """The same job, which requests GPUs, on the servers that it was given."""
+        """Return the same job, which requests GPUs, on its assigned servers."""
         assert self.trace is not None and self.job.gpus is not None
         if self.grouped is not None:
             return replace(self, given=given.servers)
@@ -222,13 +222,13 @@ class Placed:
 def asked(spec: Spec) -> list[Asked]:
     """Return every job of the experiment, its trace scaled to the experiment's rate. Raises `RequestError`."""
     intra_bps = math.inf if spec.intra_server_rate is None else float(spec.intra_server_rate)
-    alike: dict[Job, Asked] = {}  # their trace is read, and its ranks are matched, once
+    known: dict[Job, Asked] = {}  # their trace is read, and its ranks are matched, once
     found: list[Asked] = []
     for job in spec.all_jobs:
-        if job not in alike:
+        if job not in known:
             trace = None if job.program else _at_rate(job.read_trace(), spec.device_of(job), spec)
-            alike[job] = Asked(job, trace, intra_bps)
-        one = alike[job]
+            known[job] = Asked(job, trace, intra_bps)
+        one = known[job]
         if one.grouped is not None and not one.grouped.groups:
             raise RequestError(
                 f"trace {quoted(one.grouped.trace.name)}: no exchange crosses the network. There is nothing to replay"

@@ -134,11 +134,11 @@ def bottlenecks_and_wires(spec: Spec, topo: Topo) -> tuple[dict[str, Link], dict
                 bottlenecks[f"{a}-{b}"] = bottlenecks[f"{b}-{a}"] = link(spec, own)
         for here, there in ((a, b), (b, a)):
             # A setting of the experiment for every path acts once, on its last hop; a setting of a link acts in both its directions.
-            told = own if _holds_both_ways(spec, here, there) else LinkSpec()
+            settings = own if _holds_both_directions(spec, here, there) else LinkSpec()
             last = here in routers and there not in routers
-            if last or any(getattr(told, key) is not None for key in _PLAIN):
+            if last or any(getattr(settings, key) is not None for key in _PLAIN):
                 with within(f"topo: link {a}-{b}"):
-                    wire = _wire(told.beside(everywhere if last else NOTHING))
+                    wire = _wire(settings.beside(everywhere if last else NOTHING))
                 if wire != Wire(0, 0, 0.0, 0.0):
                     wires[f"{here}-{there}"] = wire
     if not bottlenecks:
@@ -148,14 +148,14 @@ def bottlenecks_and_wires(spec: Spec, topo: Topo) -> tuple[dict[str, Link], dict
 
 def _of_topology(info: dict[str, Any]) -> LinkSpec:
     """The settings of a link in a topology file; raises `UnitError`."""
-    said = {key: str(info[key]) for key in (*_SHAPED, *_PLAIN) if key in info}
+    texts = {key: str(info[key]) for key in (*_SHAPED, *_PLAIN) if key in info}
     try:
-        return msgspec.convert(said, LinkSpec, dec_hook=decoded)
+        return msgspec.convert(texts, LinkSpec, dec_hook=decoded)
     except msgspec.ValidationError as error:
         raise UnitError(str(error).partition(" - at `$")[0]) from error
 
 
-def _holds_both_ways(spec: Spec, here: str, there: str) -> bool:
+def _holds_both_directions(spec: Spec, here: str, there: str) -> bool:
     """Whether the link's own settings apply to this direction as well."""
     back = spec.link.get(f"{there}-{here}")
     return back is None or not back.oneway
@@ -183,8 +183,8 @@ def nics(sender: Sender, topo: Topo, bottlenecks: dict[str, Link]) -> tuple[str,
     """The directions that leave a host by an interface with its own rate."""
     if sender.nic_bps is None:
         return ()
-    ways = [way for a, b in topo.links(sort=True) for way in ((a, b), (b, a))]
-    return tuple(f"{a}-{b}" for a, b in ways if not topo.isRouter(a) and f"{a}-{b}" not in bottlenecks)
+    directions = [way for a, b in topo.links(sort=True) for way in ((a, b), (b, a))]
+    return tuple(f"{a}-{b}" for a, b in directions if not topo.isRouter(a) and f"{a}-{b}" not in bottlenecks)
 
 
 def events(spec: Spec, topo: Topo, bottlenecks: dict[str, Link]) -> tuple[LinkEvent, ...]:
@@ -305,14 +305,21 @@ def _solved(link: Link, bands: int) -> tuple[EcnThreshold, ...]:
     return tuple(EcnThreshold(at, at, 1.0) for one in found for at in [max(2 * size, int(one.droppable * size))])
 
 
-def _wire(told: LinkSpec) -> Wire:
+def _wire(settings: LinkSpec) -> Wire:
     """A link from a complete description; raises `UnitError`."""
-    assert told.delay is not None and told.jitter is not None and told.loss is not None and told.corrupt is not None
-    if told.jitter > told.delay:
-        raise UnitError(f"the jitter {told.jitter} is larger than the delay {told.delay}. Give less jitter")
-    if told.corrupt.value == 1:
-        raise UnitError(f"corrupt: {quoted(told.corrupt)} is not between 0% and 100%")
-    return Wire(int(told.delay), int(told.jitter), told.loss.value, told.corrupt.value, told.loss.burst)
+    assert (
+        settings.delay is not None
+        and settings.jitter is not None
+        and settings.loss is not None
+        and settings.corrupt is not None
+    )
+    if settings.jitter > settings.delay:
+        raise UnitError(f"the jitter {settings.jitter} is larger than the delay {settings.delay}. Give less jitter")
+    if settings.corrupt.value == 1:
+        raise UnitError(f"corrupt: {quoted(settings.corrupt)} is not between 0% and 100%")
+    return Wire(
+        int(settings.delay), int(settings.jitter), settings.loss.value, settings.corrupt.value, settings.loss.burst
+    )
 
 
 def base_rtt_s(network: Network, first: str, last: str) -> float:

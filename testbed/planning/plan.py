@@ -58,7 +58,7 @@ class Scenario:
         return names.asked(self.spec, self.spec.on)
 
     def under(self, spec: Spec) -> Scenario:
-        """The same network and jobs under ``spec``, which differs in systems, name and isolated runs alone."""
+        """Return the same network and jobs under ``spec``, which may differ only in systems, name and isolated runs."""
         return replace(self, spec=spec, systems=[systems.parse(label) for label in spec.system])
 
 
@@ -156,7 +156,7 @@ def renamed(resolved: Planned, name: str) -> Planned:
 
 
 def plan_seed(scenario: Scenario, seed: int) -> Planned:
-    """The same experiment with one other seed, and its plans."""
+    """Return the same experiment with one other seed, and its plans."""
     return planned(msgspec.structs.replace(scenario.spec, seed=seed, seeds=1))
 
 
@@ -420,14 +420,14 @@ def _schedule(system: System, placed: Placed, network: Network, profiles: Mappin
         one, job, measured = placed.asked[number], placed.jobs[number], profiles.get(number)
         if one.trace is None:
             return flow.Demand(None, {}, 0)
-        ways = dict(zip(one.flows, placed.crossed[number], strict=True))
+        stages = dict(zip(one.flows, placed.crossed[number], strict=True))
         tensor = None if job.window is None else one.largest
-        if any(len(stage) > 1 for way in ways.values() for stage in way):
+        if any(len(stage) > 1 for way in stages.values() for stage in way):
             lasts_s = measured.iteration_s if measured else job.ideal_s
             return flow.Demand(lasts_s, None, max(one.sent), iterations=job.iterations, tensor_bytes=tensor)
 
         def bits(payload: dict[Flow, int]) -> dict[str, float]:
-            return {name: size * 8 / share for name, size in bounds.loads(payload, ways).items()}
+            return {name: size * 8 / share for name, size in bounds.loads(payload, stages).items()}
 
         def by_nics_s(payload: dict[Flow, int]) -> float:
             return bounds.loaded_s([payload], job.hosts, network.topo, nics)

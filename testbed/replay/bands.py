@@ -79,7 +79,7 @@ class Bands:
         self.lock = threading.Lock()  # several connections may send at once
 
     def begin(self) -> None:
-        """An iteration begins."""
+        """Begin an iteration: reset the sent bytes."""
         self.left = self.total
 
     @property

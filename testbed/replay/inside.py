@@ -53,11 +53,14 @@ class Inside:
             return
         others = [other for other in op.members if other != self.rank]
         begun_ns = max(
-            [now_ns if op.kind != "recv" else 0, *(self._heard(iteration, op.exchange, other) for other in others)]
+            [
+                now_ns if op.kind != "recv" else 0,
+                *(self._announced_ns(iteration, op.exchange, other) for other in others),
+            ]
         )
         sleep_until(begun_ns + op.inside_ns)
 
-    def _heard(self, iteration: int, exchange: int, rank: int) -> int:
+    def _announced_ns(self, iteration: int, exchange: int, rank: int) -> int:
         with self.changed:
             while (iteration, exchange, rank) not in self.ready:
                 self.changed.wait()

@@ -31,7 +31,7 @@ def rounds(kind: str, n: int, size: int, rows: Rows) -> list[dict[Flow, int]]:
 
 
 def run(kind: str, rank: int, n: int, size: int, rows: Rows, links: Links) -> None:
-    """A rank's part."""
+    """Run one rank's part of an uneven exchange, blocking."""
     if kind == MESSAGE:
         send(links[0, 1], size) if rank == 0 else receive(links[0, 1], size)
     elif kind == "all_to_all":

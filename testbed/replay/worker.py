@@ -109,19 +109,19 @@ def main() -> None:
     sleep_until(_read_command()["connect_ns"])
     connected = [one.connect() for one in listening]
     _say({"flows": [asdict(each) for each in _connections(connected)]})
-    told = _read_command()
-    sleep_until(told["wait_from_ns"])
-    job = replace(job, offset_ns=told.get("offset_ns", job.offset_ns))
+    command = _read_command()
+    sleep_until(command["wait_from_ns"])
+    job = replace(job, offset_ns=command.get("offset_ns", job.offset_ns))
     exchanging = _Exchanges(job, transport, connected, inside)
     if job.window is not None or any(name.endswith(EARLIER) for op in job.operations for name in op.after):
-        _overlap(exchanging, told["start_ns"])
+        _overlap(exchanging, command["start_ns"])
     else:
-        _iterate(exchanging, bands, told["start_ns"])
+        _iterate(exchanging, bands, command["start_ns"])
     _read_command()  # its connections stay open until it is ended
 
 
-def _job(told: dict[str, Any]) -> WorkerJob:
-    return WorkerJob(**told | {"operations": [Operation(**each) for each in told["operations"]]})
+def _job(description: dict[str, Any]) -> WorkerJob:
+    return WorkerJob(**description | {"operations": [Operation(**each) for each in description["operations"]]})
 
 
 def _place(job: WorkerJob, bands: Bands | None) -> Place:
@@ -352,9 +352,11 @@ class _Exchanges:
 
 def _iterate(exchanging: _Exchanges, bands: Bands | None, start_ns: int) -> None:
     job = exchanging.job
-    mine = {op.id: op for op in job.operations if op.ranks is None or job.rank in op.ranks}
+    own_operations = {op.id: op for op in job.operations if op.ranks is None or job.rank in op.ranks}
     # An operation waits only for operations of this rank.
-    waiting = [replace(op, after=tuple(name for name in op.after if name in mine)) for op in mine.values()]
+    waiting = [
+        replace(op, after=tuple(name for name in op.after if name in own_operations)) for op in own_operations.values()
+    ]
     computes = [op for op in waiting if op.computes]
     exchanges = [op for op in waiting if not op.computes]
     written = exchanging.sent()
@@ -379,7 +381,7 @@ def _iterate(exchanging: _Exchanges, bands: Bands | None, start_ns: int) -> None
         for stream in streams:
             stream.start()
         late = _compute(computes, state, begun, factor)
-        end = state.wait(mine)
+        end = state.wait(own_operations)
         for stream in streams:
             stream.join()
         if len(streams) > 1:
@@ -407,9 +409,9 @@ def _streams(exchanges: list[Operation]) -> list[list[Operation]]:
 def _overlap(exchanging: _Exchanges, start_ns: int) -> None:
     """Iterations whose exchanges are in flight together, or that begin before the last one has ended."""
     job = exchanging.job
-    mine = {op.id: op for op in job.operations if op.ranks is None or job.rank in op.ranks}
+    own_operations = {op.id: op for op in job.operations if op.ranks is None or job.rank in op.ranks}
     varies, draw = noise.Noise(job.noise), random.Random(job.seed)
-    exchanges = [op for op in mine.values() if not op.computes]
+    exchanges = [op for op in own_operations.values() if not op.computes]
     streams = _streams(exchanges)
     heard: dict[int, Messages] = {}
     sent: Counter[int] = Counter()
@@ -439,8 +441,8 @@ def _overlap(exchanging: _Exchanges, start_ns: int) -> None:
         ])  # fmt: skip
 
     Overlapping(
-        [op for op in mine.values() if op.computes], exchanges,
-        lambda number, name: exchanging.carry_out_of(number, mine[name], ended), tell,
+        [op for op in own_operations.values() if op.computes], exchanges,
+        lambda number, name: exchanging.carry_out_of(number, own_operations[name], ended), tell,
         lambda: noise.factor(varies, draw, job.rank, len(job.addresses)), at_once=job.window is not None,
         streams=streams,
     ).run(start_ns + job.offset_ns)  # fmt: skip
@@ -464,10 +466,10 @@ class _Pace:
             for line in self.lines:
                 os.write(line, at.to_bytes(8, "little"))
             return at
-        told = os.read(self.lines[0], 8)
-        if not told:
+        decision = os.read(self.lines[0], 8)
+        if not decision:
             raise SystemExit("rank 0 is gone")
-        return max(now_ns, int.from_bytes(told, "little"))
+        return max(now_ns, int.from_bytes(decision, "little"))
 
 
 def _compute(computes: list[Operation], state: _Iteration, begun: int, factor: float) -> int:

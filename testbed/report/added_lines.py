@@ -27,7 +27,7 @@ FRAME = re.compile(
 
 
 def code(text: str) -> list[str]:
-    """Lines with code."""
+    """Return the lines with code."""
     text = re.sub(r"/\*.*?\*/|//[^\n]*", "", text, flags=re.DOTALL)
     lines = (" ".join(line.split()) for line in text.splitlines())
     return [line for line in lines if re.search(r"\w", line)]

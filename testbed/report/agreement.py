@@ -31,7 +31,7 @@ def compare(folders: list[Path], out: Path) -> tuple[pd.DataFrame, list[Path]]:
 
 
 def draw(experiments: Sequence[Experiment], out: Path) -> tuple[pd.DataFrame, list[Path]]:
-    """The same from experiments. Raises `LoadError` if they are not the same one, each on another backend."""
+    """Draw the figure from experiments. Raises `LoadError` unless they are the same one on different backends."""
     found = table(experiments)
     plan = experiments[0].runs[0].plan
     note = (
@@ -42,7 +42,7 @@ def draw(experiments: Sequence[Experiment], out: Path) -> tuple[pd.DataFrame, li
 
 
 def table(experiments: Sequence[Experiment]) -> pd.DataFrame:
-    """One row per backend, congestion control, state and seed: ``backend, cc, state, seed, ratio`` (÷ ideal)."""
+    """Return a row per backend, congestion control, state and seed: ``backend, cc, state, seed, ratio`` (÷ ideal)."""
     first, *others = experiments
     for other in others:
         if what := differences(first, other):
@@ -70,9 +70,10 @@ def differences(before: Experiment, after: Experiment) -> list[str]:
 
     Runs of the same congestion control and seed are compared; without any, start times are ignored.
     """
-    alike = {(run.system, run.seed) for run in before.runs} & {(run.system, run.seed) for run in after.runs}
+    common = {(run.system, run.seed) for run in before.runs} & {(run.system, run.seed) for run in after.runs}
     runs = [
-        next(run for run in each.runs if not alike or (run.system, run.seed) == min(alike)) for each in (before, after)
+        next(run for run in each.runs if not common or (run.system, run.seed) == min(common))
+        for each in (before, after)
     ]
     first, second = (run.plan for run in runs)
     found = [
@@ -81,7 +82,7 @@ def differences(before: Experiment, after: Experiment) -> list[str]:
         # Bottlenecks are derived from the link: an equal link implies equal bottlenecks.
         if getattr(first, name) != getattr(second, name) and not (name == "bottlenecks" and first.link != second.link)
     ]
-    own = ("operations", "ideal_s", "noise", "channels", "iterations", *(("offset_ns",) if alike else ()))
+    own = ("operations", "ideal_s", "noise", "channels", "iterations", *(("offset_ns",) if common else ()))
     jobs = [[[getattr(job, name) for name in own] for job in plan.jobs] for plan in (first, second)]
     return found if jobs[0] == jobs[1] else [*found, "other jobs"]
 
@@ -97,7 +98,7 @@ def _values(name: str, before: Any, after: Any) -> str:
 
 def _table(experiment: Experiment) -> pd.DataFrame:
     rows = []
-    told: set[Path] = set()
+    seen: set[Path] = set()
     for run in experiment.runs:
         if isnan(ideal := measured.ideal_s(run)):  # of a real program
             continue
@@ -106,8 +107,8 @@ def _table(experiment: Experiment) -> pd.DataFrame:
         rows.append({**common, "state": "steady", "ratio": together / ideal})
         lone = list(experiment.find_isolated_runs(run).values())
         # Several seeds may share the isolated runs of a job: these are one measurement.
-        if len(lone) == len(run.jobs) and not told.issuperset(one.path for one in lone):
-            told.update(one.path for one in lone)
+        if len(lone) == len(run.jobs) and not seen.issuperset(one.path for one in lone):
+            seen.update(one.path for one in lone)
             by_itself = float(np.mean([metrics.alone(one.times) for one in lone]))
             rows.append({**common, "state": "alone", "ratio": by_itself / ideal})
     return pd.DataFrame(rows, columns=["backend", "cc", "role", "state", "seed", "ratio"])

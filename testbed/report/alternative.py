@@ -18,8 +18,8 @@ def describe(figure: Any) -> str:
     """Panels with their titles, axes, series, and the numbers written into them."""
     shown = panels(figure)
     titles = _distinct(axis.get_title(loc=place) for axis in shown for place in ("left", "center"))
-    said = [f"{len(shown)} panels" if len(shown) > 1 else "One panel"]
-    said[0] += f": {'; '.join(titles)}" if titles else ""
+    sentences = [f"{len(shown)} panels" if len(shown) > 1 else "One panel"]
+    sentences[0] += f": {'; '.join(titles)}" if titles else ""
     for name, labels in (
         ("Horizontal", _distinct(axis.get_xlabel() for axis in shown)),
         ("Vertical", _distinct([*(axis.get_ylabel() for axis in shown), figure.get_supylabel()])),
@@ -29,8 +29,8 @@ def describe(figure: Any) -> str:
         ("Written", _distinct(text.get_text() for axis in shown for text in axis.texts)),
     ):
         if labels:
-            said.append(f"{name}: {'; '.join(labels)}")
-    text = ". ".join(said) + "."
+            sentences.append(f"{name}: {'; '.join(labels)}")
+    text = ". ".join(sentences) + "."
     return text if len(text) <= LONGEST else text[: LONGEST - 1].rsplit(" ", 1)[0] + " …"
 
 

@@ -115,9 +115,9 @@ def _speed_ups(axis: Any, gains: pd.DataFrame, metric: str) -> None:
         here = rows[rows["point"] == point]
         for place, arm in enumerate(arms):
             at = x + 0.28 * (place - (len(arms) - 1) / 2)
-            mine = here[here["arm"] == arm]
-            settled = list(mine[mine["iterations"] == "settled"]["speed_up"])
-            every = list(mine[mine["iterations"] == "all"]["speed_up"])
+            own = here[here["arm"] == arm]
+            settled = list(own[own["iterations"] == "settled"]["speed_up"])
+            every = list(own[own["iterations"] == "all"]["speed_up"])
             drawing.seeds(axis, at, settled, drawing.ARMS[arm], width=0.14, label=arm if x == 0 else None)
             axis.plot(
                 [at + 0.1] * len(every), every, "o", markersize=3.5, markerfacecolor="none", markeredgewidth=0.8, color=drawing.ARMS[arm],

@@ -177,7 +177,7 @@ def _facts(section: Section) -> list[tuple[str, str]]:
         ("runs", f"{len(section.every_run)} ({', '.join(f'{count} {verdict}' for verdict, count in sorted(verdicts.items(), reverse=True))})"),
         ("wall time", f"{duration(section.wall_s)} (one run at a time)"),
         ("stalls", stalls.describe_stalls(section.study.paths)),
-        *([("suspect", told)] if (told := suspects.describe_suspects(section.study.paths)) else []),
+        *([("suspect", reason)] if (reason := suspects.describe_suspects(section.study.paths)) else []),
     ]  # fmt: skip
 
 
@@ -198,19 +198,21 @@ def commands(section: Section, results: str) -> list[str]:
     A run whose command cannot be offered, and names no custom program or file, is made by its experiment's file.
     """
     found: dict[str, None] = {}
-    for stem, said in _made(section):
+    for stem, recorded in _made(section):
         file = f"experiments/{stem}.toml"
-        command = rerun_command.command(said, file, results)
-        if command == rerun_command.NOT_OFFERED and not rerun_command.names_programs(said):
-            command = rerun_command.command(("", "sweep", *(["--quick"] if "--quick" in said else [])), file, results)
+        command = rerun_command.command(recorded, file, results)
+        if command == rerun_command.NOT_OFFERED and not rerun_command.names_programs(recorded):
+            command = rerun_command.command(
+                ("", "sweep", *(["--quick"] if "--quick" in recorded else [])), file, results
+            )
         found[command] = None
     return list(found) or [rerun_command.command((), f"experiments/{section.figure.ID}.toml", results)]
 
 
 def _quick(section: Section) -> bool:
     """Return True if most of its runs are from the quick set (of several bases one may be, while others are complete)."""
-    said = [said for _, said in _made(section)]
-    return 2 * sum("--quick" in one for one in said) > len(said)
+    recorded = [recorded for _, recorded in _made(section)]
+    return 2 * sum("--quick" in one for one in recorded) > len(recorded)
 
 
 def _made(section: Section) -> list[tuple[str, tuple[str, ...]]]:

@@ -161,12 +161,12 @@ def _provenance(shown: Sequence[Chapter], results: Path) -> list[tuple[str, list
     started = [at for chapter in shown if chapter.started for at in chapter.started]
     if started:
         found.append(("run between", [f"{min(started)} and {max(started)}"]))
-    if said := determinism_log.read(results):
-        found.append(("repeated, and compared", [str(said)]))
+    if sample := determinism_log.read(results):
+        found.append(("repeated, and compared", [str(sample)]))
     return found
 
 
-def markdown(said: object) -> str:
+def markdown(value: object) -> str:
     """Text from results for ``report.md``: in one line, and neither HTML nor Markdown."""
-    escaped = text.plain(said).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    escaped = text.plain(value).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\`\[\]|])", r"\\\1", escaped)

@@ -24,14 +24,14 @@ def table(study: Study) -> pd.DataFrame:
 
 
 def _row(run: Run) -> dict[str, object]:
-    ran, said = run_schedule_metrics.ran(run), foretold_s(run.plan)
+    ran, predicted_s = run_schedule_metrics.ran(run), foretold_s(run.plan)
     took = [job.end_s - job.request.arrival_s for job in ran]
     return {
         "ratio": ratio(run.plan), "scheduler": run.plan.scheduler, "system": run.system, "role": run.role, "seed": run.seed,
         "makespan_s": max(job.end_s for job in ran), "completion_s": sum(took) / len(took),
-        "foretold_makespan_s": max(said.values()),
-        "foretold_completion_s": sum(said[job.request.job] - job.request.arrival_s for job in ran) / len(said),
-        "job_off": sum(abs((said[job.request.job] - job.request.arrival_s) / lasted - 1) for job, lasted in zip(ran, took, strict=True)) / len(said),
+        "foretold_makespan_s": max(predicted_s.values()),
+        "foretold_completion_s": sum(predicted_s[job.request.job] - job.request.arrival_s for job in ran) / len(predicted_s),
+        "job_off": sum(abs((predicted_s[job.request.job] - job.request.arrival_s) / lasted - 1) for job, lasted in zip(ran, took, strict=True)) / len(predicted_s),
         "failed": sum(not job.done for job in ran),
     }  # fmt: skip
 

@@ -250,7 +250,7 @@ def _magnitude(claim: Claim, cases: Sequence[Case], *, all_there: bool) -> tuple
         return "undecided", case
     low, high = sorted(reach(claim, end) for end in (case.low, case.high))
     full = reach(claim, case.value)
-    if _is_alike(case):
+    if _is_no_difference(case):
         return "no difference", case
     if full >= HALF and low > HALF:
         return ("reproduced" if full >= FULL else "partly"), case
@@ -261,7 +261,7 @@ def _universal(claim: Claim, cases: Sequence[Case], *, all_there: bool) -> tuple
     """Grade a claim about all cases by the one whose interval is farthest outside."""
     sides = [_side(claim, case) for case in cases]
     worst = min(cases, key=lambda case: _least_margin(claim, case))
-    if all_there and claim.measure.numerator and _asks_for_a_difference(claim) and all(map(_is_alike, cases)):
+    if all_there and claim.measure.numerator and _asks_for_a_difference(claim) and all(map(_is_no_difference, cases)):
         return "no difference", worst
     if "outside" in sides:
         beyond = [case for case, side in zip(cases, sides, strict=True) if side == "outside"]
@@ -325,5 +325,5 @@ def _asks_for_a_difference(claim: Claim) -> bool:
     return not _is_within(claim, 1.0)
 
 
-def _is_alike(case: Case) -> bool:
+def _is_no_difference(case: Case) -> bool:
     return case.low is not None and case.high is not None and case.low >= 1 - ALIKE and case.high <= 1 + ALIKE

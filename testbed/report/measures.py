@@ -172,9 +172,9 @@ def _case(name: str, values: pd.Series[float], rows: pd.DataFrame, measure: Meas
     if measure.per != ("seed",) or measure.average == "every":
         known = rows[rows[VALUE].notna()]
         seeds = min(seeds, int(known["seed"].nunique())) if "seed" in known else seeds
-    told = rows.drop(columns=[*measure.cases, *measure.each, "experiment"], errors="ignore").select_dtypes("number")
+    numbers = rows.drop(columns=[*measure.cases, *measure.each, "experiment"], errors="ignore").select_dtypes("number")
     return Case(
-        name, found.value, low, high, seeds, like=tuple(map(tuple, told.round(9).fillna(-1.0).to_numpy().tolist()))
+        name, found.value, low, high, seeds, like=tuple(map(tuple, numbers.round(9).fillna(-1.0).to_numpy().tolist()))
     )
 
 

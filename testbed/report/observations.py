@@ -26,12 +26,7 @@ METRICS = ("mean", "p99", "settled", "settled_p99")
 
 
 def table(study: Study) -> pd.DataFrame:
-    """One row per run, jobs' own runs alone left out.
-
-    Columns: ``experiment, cc, arm, seed``; of the point ``jobs, load, rate_bps, buffer_bytes, noise``; times ÷ ideal over all
-    iterations and jobs ``mean, p99``, over the last half ``settled, settled_p99``; ``interleaved_at`` (an iteration;
-    infinity: never; NaN: unknown), ``timeouts`` (TCP's).
-    """
+    """Return a row per run, without isolated runs."""
     return pd.DataFrame([_row(experiment, run) for experiment in study.experiments for run in experiment.runs])
 
 

@@ -100,9 +100,9 @@ def pages(found: Sequence[Chapter], graded: Sequence[Graded], content: Content) 
     made = []
     for paper, title in PAPERS.items():
         chapters = tuple(one for one in found if papers.get(one.id, OURS) == paper)
-        mine = tuple(claims.get(paper, ()))
+        own = tuple(claims.get(paper, ()))
         shown = tuple(one for one in chapters if one.drawn or one.problems)
-        if not mine and not shown:
+        if not own and not shown:
             continue
         ids = {one.id for one in chapters}
         of_figures = [one for one in graded if one.claim.figure in ids]
@@ -110,8 +110,8 @@ def pages(found: Sequence[Chapter], graded: Sequence[Graded], content: Content) 
             Page(
                 paper,
                 title,
-                mine,
-                verdicts.counts(mine),
+                own,
+                verdicts.counts(own),
                 tuple(_slower(of_figures)),
                 tuple(_rows(chapters, of_figures)),
                 shown,
@@ -143,12 +143,12 @@ def _slower(graded: Iterable[Graded]) -> Iterator[tuple[Graded, Case]]:
 
 def _rows(chapters: Iterable[Chapter], graded: Sequence[Graded]) -> Iterator[Row]:
     for chapter in chapters:
-        mine = [one for one in graded if one.claim.figure == chapter.id]
-        of_papers = [one for one in mine if one.claim.source != OURS]
+        own = [one for one in graded if one.claim.figure == chapter.id]
+        of_papers = [one for one in own if one.claim.source != OURS]
         for place in dict.fromkeys(one.claim.stated for one in of_papers):
             yield Row(place, chapter, tuple(one for one in of_papers if one.claim.stated == place))
-        if not of_papers and (mine or chapter.drawn):
-            yield Row("", chapter, tuple(mine))
+        if not of_papers and (own or chapter.drawn):
+            yield Row("", chapter, tuple(own))
 
 
 def finding(one: Graded) -> str:
@@ -203,8 +203,8 @@ def told(one: Graded) -> str:
     if one.case is None:
         return ""
     of = f"holds in {one.holds} of {one.cases} cases" if one.cases > 1 and one.claim.kind != "magnitude" else ""
-    alike = f"{one.independent} of {one.cases} cases are independent" if one.independent < one.cases else ""
-    return "; ".join(filter(None, (of, alike, one.why and f"undecided: {one.why}")))
+    independent = f"{one.independent} of {one.cases} cases are independent" if one.independent < one.cases else ""
+    return "; ".join(filter(None, (of, independent, one.why and f"undecided: {one.why}")))
 
 
 def number(value: float | None) -> str:

@@ -156,12 +156,12 @@ def lossy(study: Study) -> str:
 
 
 def whole(study: Study) -> str:
-    """The same set to deliver every byte; empty if that was not run."""
+    """Return the system set to deliver every byte; empty if it was not run."""
     return _with_options(study, "fraction=1")
 
 
 def by_tcp(study: Study) -> str:
-    """The same whose parameters go by TCP; empty if that was not run."""
+    """Return the system that sends parameters by TCP; empty if it was not run."""
     return _with_options(study, "broadcast=tcp")
 
 
@@ -196,19 +196,19 @@ def bars(axis: Any, rows: pd.DataFrame) -> None:
     systems = list(dict.fromkeys(rows["system"]))
     longest = rows["iteration_s"].max()
     for y, system in enumerate(systems):
-        mine = rows[rows["system"] == system]
+        own = rows[rows["system"] == system]
         left = 0.0
         for part in ("rest_s", "gather_s", "broadcast_s"):
-            width = 1e3 * float(mine[part].mean())
+            width = 1e3 * float(own[part].mean())
             axis.barh(y, width, left=left, color=COLOURS[part], height=0.62)
             left += width
-        axis.plot(1e3 * mine["iteration_s"], np.full(len(mine), y), "k|", markersize=9, markeredgewidth=1)
+        axis.plot(1e3 * own["iteration_s"], np.full(len(own), y), "k|", markersize=9, markeredgewidth=1)
         gain = geometric_mean(speed_ups(rows, systems[0], system))
-        arrived = float(mine["delivered"].mean())
-        said = ("" if y == 0 else f"{gain:.2f}×  ") + ("" if arrived == 1 else f"{arrived:.1%} delivered")
-        lost = float(mine["dropped"].mean())
-        said += f"  {lost:.1%} dropped" if lost >= 5e-4 else ""
-        axis.text(1e3 * (float(mine["iteration_s"].max()) + 0.02 * longest), y, said.strip(), va="center", fontsize=8.5)
+        arrived = float(own["delivered"].mean())
+        label = ("" if y == 0 else f"{gain:.2f}×  ") + ("" if arrived == 1 else f"{arrived:.1%} delivered")
+        lost = float(own["dropped"].mean())
+        label += f"  {lost:.1%} dropped" if lost >= 5e-4 else ""
+        axis.text(1e3 * (float(own["iteration_s"].max()) + 0.02 * longest), y, label.strip(), va="center", fontsize=8.5)
     axis.axvline(1e3 * float(rows["ideal_s"].iloc[0]), color=style.REFERENCE, linewidth=0.9, linestyle="--")
     axis.set_yticks(range(len(systems)), systems, fontsize=9)
     axis.invert_yaxis()

@@ -26,9 +26,9 @@ REMOTE = re.compile(r"(ssh:[\w.@:\[\]-]+)(,ssh:[\w.@:\[\]-]+)*")
 NOT_OFFERED = "# made with programs or files of its own: its command stands in manifest.json"
 
 
-def command(said: Sequence[object], file: str, results: str) -> str:
+def command(recorded: Sequence[object], file: str, results: str) -> str:
     """A manifest's ``command`` again, for the experiment ``file``, into ``results``; or `NOT_OFFERED`."""
-    words = [str(word) for word in said]
+    words = [str(word) for word in recorded]
     name = words[1] if words[1:2] and words[1] in ("run", "sweep", "demo") else ""  # none: testbed/run.py
     sweep = name == "sweep"
     kept = list(_kept(words[2:] if name else words[1:], file, sweep=sweep))
@@ -38,9 +38,9 @@ def command(said: Sequence[object], file: str, results: str) -> str:
     return text.command(*again, *(word for word in kept if word is not None), "--out", results)
 
 
-def names_programs(said: Sequence[object]) -> bool:
+def names_programs(recorded: Sequence[object]) -> bool:
     """Return True if a manifest's command has custom programs or files, other than an experiment file."""
-    return any("cmd:" in str(word) or str(word).endswith((".py", ".c", ".json")) for word in said[1:])
+    return any("cmd:" in str(word) or str(word).endswith((".py", ".c", ".json")) for word in recorded[1:])
 
 
 def _kept(words: Sequence[str], file: str, *, sweep: bool) -> Iterator[str | None]:

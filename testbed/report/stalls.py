@@ -19,6 +19,6 @@ def describe_stalls(runs: Iterable[Path]) -> str:
     recorded = [manifest.measured.tcp for manifest in manifests if manifest.measured.tcp is not None]
     if not recorded:
         return "not recorded"
-    said = ", ".join(f"{sum(counts.get(kind, 0) for counts in recorded)} {name}" for kind, name in KINDS.items())
+    stalls = ", ".join(f"{sum(counts.get(kind, 0) for counts in recorded)} {name}" for kind, name in KINDS.items())
     missing = len(manifests) - len(recorded)
-    return f"{said} in {count(len(recorded), 'run')}" + (f"; not recorded in {missing}" if missing else "")
+    return f"{stalls} in {count(len(recorded), 'run')}" + (f"; not recorded in {missing}" if missing else "")

@@ -79,11 +79,11 @@ def save(figure: Any, path: Path) -> list[Path]:
         if lines != one.get_text():  # a name from a file, with characters that no font has
             one.set_text(lines)
     written = [path.with_suffix(".png"), path.with_suffix(".pdf")]
-    said = alternative.describe(figure)
+    description = alternative.describe(figure)
     small = "\n".join(str(one.get_label()) for one in figure.texts if one.get_gid() == NOTE)
     about = (
-        {"Software": None, "Description": said, "Panels": str(len(alternative.panels(figure))), "Note": small},
-        {"CreationDate": None, "Subject": said},
+        {"Software": None, "Description": description, "Panels": str(len(alternative.panels(figure))), "Note": small},
+        {"CreationDate": None, "Subject": description},
     )
     figure.draw_without_rendering()  # the layout is found once, for both
     figure.set_layout_engine("none")

@@ -106,9 +106,9 @@ def _missing(run: Run, rounds: pd.Series[int]) -> pd.Series[float]:
     zeros = pd.Series(0.0, rounds.index)
     if run.messages is None:
         return zeros
-    told = run.messages[(run.messages["side"] == "receive") & (run.messages["stage"] == "gradient")]
-    look = np.searchsorted(rounds.to_numpy(), told["iteration"].to_numpy() + 1)
-    sums = told.groupby(look)[["missing", "bytes"]].sum().reindex(range(len(rounds))).fillna(0)
+    gradients = run.messages[(run.messages["side"] == "receive") & (run.messages["stage"] == "gradient")]
+    look = np.searchsorted(rounds.to_numpy(), gradients["iteration"].to_numpy() + 1)
+    sums = gradients.groupby(look)[["missing", "bytes"]].sum().reindex(range(len(rounds))).fillna(0)
     return pd.Series((sums["missing"] / sums["bytes"].clip(lower=1)).to_numpy(), rounds.index)
 
 
@@ -167,21 +167,21 @@ def holes(run: Run) -> tuple[Rounds, float]:
     if messages is None or "missing_ranges" not in messages:
         return nothing(workers), 0.0
     begins = [learning.task().bytes * rank // workers for rank in range(workers + 1)]  # of the part that each sums up
-    told = messages[
+    gradients = messages[
         (messages["side"] == "receive") & (messages["stage"] == "gradient") & (messages["iteration"] >= SETTLED)
     ]
-    if (told["bytes"] != told["worker"].map(lambda rank: begins[rank + 1] - begins[rank])).any():
+    if (gradients["bytes"] != gradients["worker"].map(lambda rank: begins[rank + 1] - begins[rank])).any():
         raise LoadError(
             f"{run.path}: its gradients do not have {learning.task().bytes} bytes, or are not summed in parts. "
             "Run the unchanged experiment."
         )
     found: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    for row in told.itertuples():
+    for row in gradients.itertuples():
         at = begins[int(row.worker)]  # type: ignore[arg-type]
-        mine = found.setdefault((int(row.iteration), int(row.peer)), [])  # type: ignore[arg-type]
-        mine += [(at + offset, size) for offset, size in spans(row.missing_ranges)]
+        ranges = found.setdefault((int(row.iteration), int(row.peer)), [])  # type: ignore[arg-type]
+        ranges += [(at + offset, size) for offset, size in spans(row.missing_ranges)]
     numbers = range(SETTLED, job.iterations)
     rounds = tuple(
         tuple(tuple(sorted(found.get((number, worker), []))) for worker in range(workers)) for number in numbers
     )
-    return rounds, float(told["missing"].sum() / max(1, told["bytes"].sum()))
+    return rounds, float(gradients["missing"].sum() / max(1, gradients["bytes"].sum()))

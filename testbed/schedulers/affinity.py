@@ -73,7 +73,7 @@ def _ancestors(parent: Mapping[int | str, int | str | None], node: int | str | N
 
 
 def shifts(found: Walk, per_link: Mapping[str, Mapping[int, float]], periods_s: Sequence[float]) -> dict[int, float]:
-    """One shift per job in s, below its period; ``per_link``: t_j(l) of each link's jobs."""
+    """Return a shift for each job in s, below its period; ``per_link``: t_j(l) of each link's jobs."""
     result = {component[0]: 0.0 for component in found.components}
     for known, link, new in found.steps:
         shift = result[known] - per_link[link][known] + per_link[link][new]

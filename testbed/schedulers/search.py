@@ -116,10 +116,10 @@ class Instance:
     def run(self, policy: Policy, law: Contended | None = None, until_s: float = math.inf) -> tuple[Ran, ...] | None:
         """The result of a policy."""
         law = law or self.law()
-        beside = self._beside_held(policy) if self.held else policy
+        beside = self._around_held_gpus(policy) if self.held else policy
         return simulate(self.requests, self.servers, beside, law, slot_s=self.model.slot_s, until_s=until_s)
 
-    def _beside_held(self, policy: Policy) -> Policy:
+    def _around_held_gpus(self, policy: Policy) -> Policy:
         """The policy, once the jobs that run are where they are."""
 
         def asked(state: State) -> Iterator[Start | Stop | Wake]:

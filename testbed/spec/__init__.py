@@ -51,7 +51,7 @@ def make(fields: dict[str, Any], flags: dict[str, Any], source: str) -> Spec:
             f"{source}: this file describes several experiments ([sweep]). Run them with `{command('sweep', source)}`."
         )
     given = {key: value for key, value in flags.items() if key not in ("set", "quick", external.ALLOWED)}
-    _check_heard(fields, given, source)
+    _check_effective(fields, given, source)
     fields = {**(files.with_room(fields, given) if "job" not in fields else fields), **given}
     for text in flags.get("set", ()):
         path, equals, value = text.partition("=")
@@ -115,7 +115,7 @@ def _check_text(source: str, field: str, value: Any) -> None:
         _check_text(source, f"{field}.{key}".rstrip("."), one)
 
 
-def _check_heard(fields: dict[str, Any], given: dict[str, Any], source: str) -> None:
+def _check_effective(fields: dict[str, Any], given: dict[str, Any], source: str) -> None:
     """Raises `RequestError` for a flag without effect, because every ``[[job]]`` of the file sets that value."""
     jobs = fields.get("job") if "job" not in given else None
     own = [one for one in jobs if isinstance(one, dict)] if isinstance(jobs, list) else []

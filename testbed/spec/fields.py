@@ -147,7 +147,7 @@ class Field:
 
 
 def flag(name: str) -> str:
-    """``rto_min`` is ``--rto-min``."""
+    """Return the flag of a field: ``--rto-min`` for ``rto_min``."""
     return f"--{name.replace('_', '-')}"
 
 
@@ -215,14 +215,14 @@ def words(kind: type[msgspec.Struct], given: Mapping[str, Any]) -> list[str]:
 
 def _field(one: msgspec.structs.FieldInfo) -> Field:
     kind, meta = get_args(one.type) if get_origin(one.type) is Annotated else (one.type, None)
-    said = (meta.extra or {}).get("declaration") if isinstance(meta, msgspec.Meta) else None
-    assert isinstance(said, Declaration), f"{one.name}: has no description"
+    declaration = (meta.extra or {}).get("declaration") if isinstance(meta, msgspec.Meta) else None
+    assert isinstance(declaration, Declaration), f"{one.name}: has no description"
     if NoneType in get_args(kind):
         (kind,) = (each for each in get_args(kind) if each is not NoneType)
     default = one.default_factory() if callable(one.default_factory) else one.default
     default = None if default is msgspec.NODEFAULT else default
-    low, high = (kind.parse(end) if isinstance(end, str) else end for end in (said.low, said.high))
-    return Field(one.name, kind, default, said, low, high)
+    low, high = (kind.parse(end) if isinstance(end, str) else end for end in (declaration.low, declaration.high))
+    return Field(one.name, kind, default, declaration, low, high)
 
 
 def _plain(kind: Any) -> type:

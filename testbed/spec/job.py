@@ -95,14 +95,14 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     @property
     def program(self) -> tuple[str, ...] | None:
         """The program that a job without a replay runs on every worker."""
-        said = self.ddp if self.ddp is not None else self.cmd
-        if said is None:
+        command = self.ddp if self.ddp is not None else self.cmd
+        if command is None:
             return None
         try:
-            words = shlex.split(said)
+            words = shlex.split(command)
         except ValueError as error:  # an odd quote
             raise JobError(
-                f"{quoted(said)}: {str(error).lower()}", where="ddp" if self.ddp is not None else "cmd"
+                f"{quoted(command)}: {str(error).lower()}", where="ddp" if self.ddp is not None else "cmd"
             ) from error
         return ("python", "-m", "testbed.replay.ddp.train", *words) if self.ddp is not None else tuple(words)
 

@@ -131,7 +131,7 @@ class LinkRate(Written):
 
 
 class NicRate(LinkRate):
-    """Or ``inf``: unlimited."""
+    """The rate of a NIC, relative or absolute, or ``inf``: unshaped."""
 
     def read(self) -> None:
         if self != "inf":

@@ -24,11 +24,11 @@ def schema() -> dict[str, Any]:
     found = msgspec.json.schema(Spec, schema_hook=quantity)
     properties = found["$defs"]["Spec"]["properties"]
     for name, field in fields.of_struct(Spec).items():
-        said = field.declaration
+        declaration = field.declaration
         if isinstance(field.default, Quantity | Written):  # msgspec gives no defaults of custom types
             properties[name]["default"] = field.usual
         if field.type is int:
-            ends = {"minimum": said.low, "maximum": said.high}
+            ends = {"minimum": declaration.low, "maximum": declaration.high}
             properties[name] |= {end: value for end, value in ends.items() if value is not None}
     properties["job"] = {
         "description": properties["job"]["description"],

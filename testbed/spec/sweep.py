@@ -55,8 +55,8 @@ def read(file: str | None, flags: dict[str, Any]) -> list[Spec]:
     names = [
         "-".join(f"{name}-{_word(value)}" for name, value in starmap(in_folder, point.items())) for point in points
     ]
-    alike = Counter(names)
-    return [_at(fields, point, flags, file, whole=alike[name] > 1) for point, name in zip(points, names, strict=True)]
+    counts = Counter(names)
+    return [_at(fields, point, flags, file, whole=counts[name] > 1) for point, name in zip(points, names, strict=True)]
 
 
 def _at(fields: dict[str, Any], point: Point, flags: dict[str, Any], file: str, *, whole: bool) -> Spec:
@@ -65,8 +65,8 @@ def _at(fields: dict[str, Any], point: Point, flags: dict[str, Any], file: str, 
     fields = files.with_room(fields, point)
     for path, value in point.items():
         files.put(fields, path_of(path), value, file)
-    told = starmap(in_folder, point.items())
-    words = [f"{name}-{_word(value)}{_hash(value) if whole else ''}" for name, value in told]
+    named = starmap(in_folder, point.items())
+    words = [f"{name}-{_word(value)}{_hash(value) if whole else ''}" for name, value in named]
     fields["name"] = ".".join([str(flags.get("name", fields["name"])), *words])
     return spec.make(
         fields, {key: value for key, value in flags.items() if key != "name"}, f"{file} ({', '.join(words)})"

@@ -39,7 +39,7 @@ def parse(text: str) -> System:
 
 
 def read(text: str) -> SystemText:
-    """One word of ``--system`` split into its parts, before its names are looked up; raises `RequestError`."""
+    """Split a word of ``--system`` into its parts, before its names are looked up. Raises `RequestError`."""
     return system_text.parse(text, _takes_turns)
 
 

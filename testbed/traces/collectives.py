@@ -36,7 +36,7 @@ _UNEVEN = 0.01  # minimum difference between parts, relative to an even part
 
 
 def names() -> list[str]:
-    """The built-in collectives."""
+    """Return the names of built-in collectives."""
     return list(registry.names(registry.COLLECTIVE))
 
 

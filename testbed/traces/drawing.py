@@ -63,7 +63,7 @@ def draw(trace: Trace, workers: int, rate: Rate, out: Path) -> None:
 def draw_lanes(
     title: str, lanes: Sequence[Lane], period: float, spans: list[tuple[float, float, float]], out: Path
 ) -> None:
-    """The same of any lanes; ``spans``: start, end and bit/s of the demand, one after the other."""
+    """Draw any lanes; ``spans``: start s, end s and bit/s of the demand, in order."""
     with rc_context({"text.parse_math": False}):  # a name is not markup
         figure = Figure(figsize=(11, 4.4 + 0.35 * max(0, len(lanes) - 2)), layout="constrained")
         FigureCanvasAgg(figure)

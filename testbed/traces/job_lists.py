@@ -131,8 +131,8 @@ def read(path: Path, rate_bps: int, seed: int, format: str | None = None, *, kee
     if jobs:
         return JobList(requests, _drawn(keep_duty=keep_duty), omitted.by_reason(), tuple(omitted.assumed))
     for one in listed:
-        if isinstance(one, Replayed) and (said := _note(one, rate, keep_duty=keep_duty)):
-            omitted.assume(said)
+        if isinstance(one, Replayed) and (note := _note(one, rate, keep_duty=keep_duty)):
+            omitted.assume(note)
     return JobList(requests, assumed=tuple(omitted.assumed))
 
 

@@ -98,7 +98,7 @@ class Layers:
         return -(-self.model.vocabulary // self.tp) * self.model.hidden
 
     def blocks(self) -> Iterator[Block]:
-        """Front to back."""
+        """Return the blocks of the model, front to back."""
         model = self.model
         if model.encoder_layers:
             yield self._embedding("encoder embedding")

@@ -189,8 +189,8 @@ class Overlapping:
                 del self.begun[number], self.timelines[number]
             number += 1
 
-    def _guarded(self, what: Callable[..., None], *told: object) -> None:
+    def _guarded(self, what: Callable[..., None], *arguments: object) -> None:
         try:
-            what(*told)
+            what(*arguments)
         except BaseException as error:
             self.board.fail(error)

@@ -35,7 +35,7 @@ def parameters(model: Recommender) -> int:
 
 
 def trace(name: str, model: Recommender, layout: Layout) -> Trace:
-    """One iteration; raises `RequestError`."""
+    """Return one iteration of the model. Raises `RequestError`."""
     usual = Layout()
     for one in fields(Layout):
         if one.name not in _MEANS and getattr(layout, one.name) != getattr(usual, one.name):

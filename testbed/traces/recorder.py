@@ -232,8 +232,8 @@ class _DataParallel:
 
     def take(self, start: Any) -> list[_Exchange]:
         """The exchanges since the last call; all are over, since the backward pass waits for them."""
-        taken, self._current = self._current, []
-        return taken
+        marks, self._current = self._current, []
+        return marks
 
 
 def builtin_hook(kind: Any) -> Callable[[Any, Any], Any]:
@@ -270,7 +270,7 @@ class _Plain:
         if not self._ready:
             return []
         marks = [self._ready.get(number, start) for number in range(len(self._bytes))]
-        taken = [
+        buckets = [
             _Exchange(
                 size,
                 mark,
@@ -279,9 +279,9 @@ class _Plain:
             )
             for size, mark, parameters in zip(self._bytes, marks, self._parameters, strict=True)
         ]
-        taken[0].spent_ns = self._spent_ns
+        buckets[0].spent_ns = self._spent_ns
         self._ready, self._spent_ns = {}, 0
-        return taken
+        return buckets
 
 
 def _importance_if_possible(gradients: Sequence[Any]) -> tuple[float, ...]:

@@ -115,7 +115,7 @@ class Guard:
 
 
 def say(line: str) -> None:
-    """One line on stderr, from the first rank alone."""
+    """Print a line on stderr, from the first rank only."""
     if os.environ.get("RANK", "0") == "0":
         try:
             print("mltcp: " + " ".join(line.split()), file=sys.stderr, flush=True)
@@ -235,5 +235,5 @@ def reasons(folder: Path) -> list[str]:
     return sorted({path.read_text() for path in folder.glob(f"*{STOPPED}")})
 
 
-def _bucket(told: dict[str, Any]) -> Bucket:
-    return Bucket(**told | {"importance": tuple(told["importance"])})
+def _bucket(fields: dict[str, Any]) -> Bucket:
+    return Bucket(**fields | {"importance": tuple(fields["importance"])})

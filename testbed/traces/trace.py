@@ -177,7 +177,7 @@ class Trace(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
         return sum((op.duration or 0) for op in self.all_operations) / 1e9
 
     def scaled(self, rate_bps: int) -> Trace:
-        """The same iteration on a link of ``rate_bps``: times kept, bytes in proportion; raises `TraceError`."""
+        """Return the iteration on a link of ``rate_bps``: times kept, bytes in proportion. Raises `TraceError`."""
         if self.native_rate is None:
             return self
         factor = rate_bps / self.native_rate
@@ -190,7 +190,7 @@ class Trace(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
         return msgspec.structs.replace(scaled, native_rate=Rate(rate_bps))
 
     def mapped(self, change: Callable[[Operation], Operation]) -> Trace:
-        """The same with every operation changed."""
+        """Return the trace with every operation replaced by the result of a function."""
         operations = tuple(map(change, self.operations))
         roles = tuple(
             msgspec.structs.replace(role, operations=tuple(map(change, role.operations))) for role in self.roles

@@ -23,7 +23,7 @@ USUAL_DETAIL = 100_000  # operations of all ranks up to which each layer's excha
 
 
 def trace(name: str, model: Transformer, layout: Layout) -> Trace:
-    """One iteration; raises `RequestError`."""
+    """Return one iteration of the model. Raises `RequestError`."""
     sequence = layout.sequence or model.tokens
     _check(model, layout, sequence)
     job = _Job(model, layout, sequence)

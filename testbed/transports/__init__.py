@@ -40,7 +40,7 @@ class TransportError(TestbedError, OSError):
 
 @dataclass(frozen=True)
 class Message:
-    """One tensor, or a part of one, in transfer; both ends have these values beforehand."""
+    """One tensor, or a part of one, in transfer; both ends know these values in advance."""
 
     round: int  # the job's iteration
     operation: int  # the collective, by its place in the iteration
@@ -79,11 +79,11 @@ def resyncs(every: int, round: int) -> bool:
 
 @dataclass(frozen=True)
 class Close:
-    """When a receiver stops receiving: at ``tolerance`` missing, after LT at ``fraction`` received, at the deadline in
-    any case.
+    """The limits at which a receiver stops receiving a message.
 
-    ``lt_s`` and ``deadline_s`` are seconds after the clock's start, which is the first packet; None: the transport
-    determines them. With a ``fraction`` of 1 only the complete message is enough, after any time.
+    It stops at once with at most ``tolerance`` missing, after LT with ``fraction`` received, and at the deadline in any
+    case. ``lt_s`` and ``deadline_s`` are seconds after the clock's start, which is the first packet; None: the
+    transport determines them. With a ``fraction`` of 1 only the complete message is enough, after any time.
     """
 
     tolerance: float | Phase = 0.0
@@ -355,7 +355,7 @@ class Module(Protocol):
 
 @dataclass(frozen=True)
 class Transport:
-    """One with its options."""
+    """A transport with its options."""
 
     name: str
     options: Any  # the `Options` of its module, which are `TransportOptions`

@@ -114,7 +114,8 @@ class Bounds:
         return None if self.bound_ns is None else self.bound_ns - (self.lt_ns or 0)
 
     def heard(self, round: int, took_ns: int, own_ns: int, lost: float) -> None:
-        """One of ``round`` ended: its last packet came so long after the stage's first, and its own; this share is missing."""
+        """Record the end of a message: arrival of its last packet in ns since the stage's first packet, and its own
+        first, and the missing fraction."""
         del round
         if self.bound_ns is None:
             self._took.append(took_ns)

@@ -140,7 +140,7 @@ class Listening:
         place = self.place
         channels: list[dict[Flow, socket.socket]] = [{} for _ in range(place.channels)]
         ports = itertools.count(place.port + FROM_PORT)
-        for connection in _wanted(place):
+        for connection in _flow_channels(place):
             flow, channel = connection
             if place.same_host and flow[0] != place.rank:
                 next(ports)
@@ -212,8 +212,8 @@ class Connected:
         return sum(_written(sock) for _, _, sock in self._outgoing())
 
     def windows(self) -> list[tuple[int, ...]]:
-        told = (sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, WINDOW.size) for _, _, sock in self._outgoing())
-        return [WINDOW.unpack(each) for each in told]
+        infos = (sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, WINDOW.size) for _, _, sock in self._outgoing())
+        return [WINDOW.unpack(each) for each in infos]
 
     def datagrams(self) -> None:
         """Return None: the kernel makes the packets."""
@@ -278,8 +278,8 @@ class TcpEndpoint:
         return _Transfer(self.options.ended(m), receive)
 
     def counters(self, peer: int) -> Counters:
-        told = self._link(self.rank, peer).getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, layouts.TCP_INFO_BYTES)
-        rtt_us, window, resent, acked = STATE.unpack_from(told)
+        info = self._link(self.rank, peer).getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, layouts.TCP_INFO_BYTES)
+        rtt_us, window, resent, acked = STATE.unpack_from(info)
         return Counters(window_packets=window, rtt_us=rtt_us, acked_bytes=acked, resent_packets=resent)
 
     def end(self, reason: str, gone: int | None = None) -> None:
@@ -389,15 +389,17 @@ def _call(sock: socket.socket, whom: tuple[str, int], patience_s: float) -> None
             time.sleep(AGAIN_S)
 
 
-def _wanted(place: Place) -> list[tuple[Flow, int]]:
-    """Every flow of the job and channel of it."""
+def _flow_channels(place: Place) -> list[tuple[Flow, int]]:
+    """Return every flow of the job on every channel."""
     return [(flow, channel) for channel in range(place.channels) for flow in place.flows]
 
 
 def _ports(place: Place, rank: int) -> dict[tuple[Flow, int], int]:
     """The ports on which ``rank`` listens: a port for each connection that ends there, so that the port identifies it."""
     numbered = (
-        enumerate(_wanted(place)) if place.same_host else enumerate(one for one in _wanted(place) if one[0][1] == rank)
+        enumerate(_flow_channels(place))
+        if place.same_host
+        else enumerate(one for one in _flow_channels(place) if one[0][1] == rank)
     )
     return {one: place.port + number for number, one in numbered if one[0][1] == rank}
 
@@ -417,8 +419,8 @@ def _written(sock: socket.socket) -> int:
 
 
 def _acked(sock: socket.socket) -> int:
-    told = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, layouts.TCP_INFO_BYTES)
-    return int(ACKED.unpack_from(told)[0])
+    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, layouts.TCP_INFO_BYTES)
+    return int(ACKED.unpack_from(info)[0])
 
 
 @cache

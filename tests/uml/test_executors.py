@@ -134,7 +134,7 @@ def test_a_campaign_is_the_same_by_every_executor(tmp_path: Path, seeds: int) ->
     assert here.returncode == 0, here.stderr
     by_dask = done(tmp_path, "--executor", "dask", "-j", "2", "--verify-sample", "50%", out="dask", seeds=seeds)
     assert by_dask.returncode == 0, by_dask.stderr
-    repeated = f"{half} of {2 * half} runs, on whoever was free: {half} of them byte-identical"
+    repeated = f"{half} of {2 * half} runs, on any free worker: {half} of them byte-identical"
     assert f"Repeated {repeated}." in " ".join(by_dask.stdout.split())
     kept = Sample(2 * half, half, ())
     assert read(tmp_path / "dask") == kept and str(kept) == repeated

@@ -90,7 +90,7 @@ def lacks(plan: Plan) -> Lack | None:
 
 @dataclass(frozen=True)
 class FlowLevel:
-    """The flow simulator."""
+    """The backend ``flow``: the flow-level simulator."""
 
     name: str = "flow"
     clock: Clock = "model"

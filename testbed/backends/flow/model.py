@@ -110,12 +110,12 @@ def _factors(job: JobPlan) -> np.ndarray:
 
 def _path(topo: RoutedTopo, source: str, target: str, draw: random.Random) -> tuple[tuple[str, str], ...]:
     """Return one of the shortest paths as hops, each path with equal probability."""
-    here, taken = source, list[tuple[str, str]]()
+    here, hops = source, list[tuple[str, str]]()
     for stage in stages(topo, source, target):
-        ways = [hop for hop in stage if hop[0] == here]
-        taken.append(ways[0] if len(ways) == 1 else draw.choice(ways))
-        here = taken[-1][1]
-    return tuple(taken)
+        choices = [hop for hop in stage if hop[0] == here]
+        hops.append(choices[0] if len(choices) == 1 else draw.choice(choices))
+        here = hops[-1][1]
+    return tuple(hops)
 
 
 Made = tuple[Node, Operation | None, tuple[Carries, ...]]

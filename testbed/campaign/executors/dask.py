@@ -130,14 +130,14 @@ class Cluster:
         client = self.connected(CONNECT_S)
         with contextlib.suppress(NotYet, distributed.TimeoutError):  # an adaptive cluster waits for work
             client.wait_for_workers(1, timeout=CONNECT_S)
-        said = client.run(_lacks, self.maker, on_error="return")
+        answers = client.run(_lacks, self.maker, on_error="return")
         reasons = {
             worker: f"{type(found).__name__}: {found}" if isinstance(found, BaseException) else found
-            for worker, found in said.items()
+            for worker, found in answers.items()
             if found
         }
         words = "; ".join(f"{worker}: {reason}" for worker, reason in reasons.items())
-        if reasons and len(reasons) == len(said):
+        if reasons and len(reasons) == len(answers):
             raise MachineError(f"no Dask worker can run these experiments: {words}")
         if reasons:
             say(f"left out: {words}")

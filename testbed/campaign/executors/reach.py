@@ -83,16 +83,16 @@ def measure(backend: Backend, mtus: Iterable[int]) -> Reach:
     for mtu in sorted(set(mtus)):
         wanted = probe(mtu)
         try:
-            files = rundir.unpack(backend.run(wanted, _unheard, patience(wanted)))
+            files = rundir.unpack(backend.run(wanted, _ignore_event, patience(wanted)))
         except TestbedError as error:
             if error.exit_code != EXIT_FAILED:
                 raise
             bps[mtu], failed = 0.0, str(error)
             continue
-        told = msgspec.json.decode(files["manifest.json"], type=Told)
-        if not told.measured.capacity_bps:
+        reported = msgspec.json.decode(files["manifest.json"], type=Told)
+        if not reported.measured.capacity_bps:
             raise MachineError(f"{backend.name}: the run that measures the unshaped path did not report its capacity.")
-        bps[mtu], kernel = told.measured.capacity_bps, told.kernel
+        bps[mtu], kernel = reported.measured.capacity_bps, reported.kernel
         noted.append(pd.read_csv(io.BytesIO(files[disturbances.TABLE])))
     return Reach(bps, pd.concat(noted, ignore_index=True) if noted else pd.DataFrame({"waited_s": []}), kernel, failed)
 
@@ -104,7 +104,7 @@ def probe(mtu: int) -> Plan:
     return msgspec.structs.replace(found, measure_capacity=True)
 
 
-def _unheard(_event: Event) -> None:
+def _ignore_event(_event: Event) -> None:
     """Ignore an event, because nothing displays progress."""
 
 
@@ -120,7 +120,7 @@ class Decision:
     to_build: bool = False  # its user-mode kernel is not built yet
 
     def __str__(self) -> str:
-        """One sentence."""
+        """Return the decision as a sentence."""
         there = NAMES.get(self.backend, f"on `{self.backend}`")
         there += " (a run builds its kernel first)" if self.to_build else ""
         if self.only_virtual:

@@ -50,7 +50,7 @@ def name(system: str) -> str:
 def sentence(row: Result, base: Result, found: Iterable[Finding]) -> str:
     """Write the findings about a result and its baseline as one paragraph."""
     sentences: list[str] = []
-    who, other = _told_apart(row, base)
+    who, other = _distinct_names(row, base)
     every = list(found)
     interleaves = next((stated for stated in every if isinstance(stated, Interleaved)), None)
     for stated in every:
@@ -69,7 +69,7 @@ def sentence(row: Result, base: Result, found: Iterable[Finding]) -> str:
     return " ".join(sentences)
 
 
-def _told_apart(row: Result, base: Result) -> tuple[str, str]:
+def _distinct_names(row: Result, base: Result) -> tuple[str, str]:
     """Both as people write them; with their job schedulers if these differ."""
     if row.scheduler == base.scheduler:
         return name(row.system), name(base.system)
@@ -129,7 +129,7 @@ def _delivered(stated: Delivered, who: str) -> str:
 
 
 def reason(found: Reason) -> str:
-    """One cause, as a sentence."""
+    """Return a cause as a sentence."""
     match found:
         case OneJob():
             return "No other job shares the network."

@@ -50,7 +50,7 @@ def named(
     is called for names in use. Raises `InUseError`.
     """
     is_files = file is not None and not files.is_named(Path(file))
-    found, taken = [], list[str]()
+    found, notices = [], list[str]()
     for each in planned:
         default = not each[0].spec.name
         usual = each[0].experiment
@@ -58,11 +58,11 @@ def named(
             usual = names.with_backend(usual, each[0].spec.on, default=default)
         found.append(_named(each, usual, out, default=default, locks=locks))
         if (name := found[-1][0].experiment) != usual:
-            taken.append(f"{out / usual} holds another experiment; results go to {out / name}.")
-    for words in taken[:MOST_TOLD]:
+            notices.append(f"{out / usual} holds another experiment; results go to {out / name}.")
+    for words in notices[:MOST_TOLD]:
         tell(words)
-    if len(taken) > MOST_TOLD:
-        tell(f"The same holds for {len(taken) - MOST_TOLD} more experiments.")
+    if len(notices) > MOST_TOLD:
+        tell(f"The same holds for {len(notices) - MOST_TOLD} more experiments.")
     return found
 
 
@@ -158,7 +158,7 @@ class Work:
 
 def work(planned: Sequence[Planned], out: Path, backends_for: Backends, again: Again) -> Work:
     """Runs to execute and to keep for `named` experiments; raises `RequestError` if a run would be replaced without a request."""
-    beside = [run for one in planned for run in _beside(one, out)]
+    beside = [run for one in planned for run in _complete_runs_of_other_seeds(one, out)]
     if again != "always":
         planned, serving = zip(*[_without_repeating(one, out) for one in planned], strict=True)
         folders = {run.folder for run in beside}
@@ -230,7 +230,7 @@ def _without_repeating(each: Planned, out: Path) -> tuple[Planned, list[Wanted]]
     return (scenario, rest), [*runs.values()] if len(rest) < len(plans) else []
 
 
-def _beside(each: Planned, out: Path) -> list[Wanted]:
+def _complete_runs_of_other_seeds(each: Planned, out: Path) -> list[Wanted]:
     """Return the runs of other seeds, for each seed whose runs are complete."""
     scenario, plans = each
     experiment = out / scenario.experiment

@@ -15,11 +15,11 @@ def dropped(case: Case) -> float | Noted | Unjudged:
 
     Their host refused them, or its sockets were full.
     """
-    told = case.measured.datagrams
-    if told is None:
+    counters = case.measured.datagrams
+    if counters is None:
         return not_evaluated(OLDER)
-    lost = {one.job: 0 for one in told}
-    for one in told:
+    lost = {one.job: 0 for one in counters}
+    for one in counters:
         lost[one.job] += one.not_sent + one.overflowed
     worst = max(lost, key=lambda job: lost[job])
     return Noted(float(sum(lost.values())), f"most of job {worst}: {lost[worst]}") if lost[worst] else 0.0
@@ -33,8 +33,8 @@ def sent(case: Case) -> Unjudged | None:
 
 def burst(case: Case) -> float | Unjudged:
     """I24: most packets that left to a peer at one instant. Four are paced together, more where the rate rises while their timer runs."""
-    told = case.measured.datagrams
-    return not_evaluated(OLDER) if told is None else float(max(one.burst for one in told))
+    counters = case.measured.datagrams
+    return not_evaluated(OLDER) if counters is None else float(max(one.burst for one in counters))
 
 
 def burst_limits(case: Case) -> Limits:

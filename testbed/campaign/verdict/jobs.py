@@ -69,10 +69,10 @@ def _misdirected(job: JobPlan, case: Case) -> int:
 
     The kernel counts acknowledged bytes, which lag behind sent bytes, so one iteration of difference is allowed.
     """
-    mine = case.flows[case.flows["job"] == job.job]
-    if mine.empty:
+    flows = case.flows[case.flows["job"] == job.job]
+    if flows.empty:
         return 0
-    last = mine.sort_values("t_s").groupby(["worker", "flow"], as_index=False).last()
+    last = flows.sort_values("t_s").groupby(["worker", "flow"], as_index=False).last()
     last["pair"] = [tuple(map(int, flow.partition("#")[0].split("-"))) for flow in last["flow"]]
     acked = last.groupby("pair").agg(t_s=("t_s", "min"), bytes=("bytes_acked", "sum"), connections=("flow", "size"))
     expected = bytes_per_flow(job)
@@ -109,8 +109,8 @@ def holds_gpus(case: Case) -> Unjudged | None:
 
 def failures(case: Case) -> float | Noted:
     """I22: jobs that failed; others got their GPUs."""
-    said = ", ".join(f"job {job}: {why}" for job, why in case.failed.items())
-    return Noted(len(case.failed), said) if said else 0
+    reasons = ", ".join(f"job {job}: {why}" for job, why in case.failed.items())
+    return Noted(len(case.failed), reasons) if reasons else 0
 
 
 def _misreported(job: JobPlan, messages: pd.DataFrame | None) -> int:
@@ -121,8 +121,8 @@ def _misreported(job: JobPlan, messages: pd.DataFrame | None) -> int:
     if messages is None:
         return 1
     keys = ["iteration", "source", "target", "stage", *({"operation", "message_index"} & set(messages.columns))]
-    mine = messages[messages["job"] == job.job]
-    sent, received = mine[mine["side"] == "send"], mine[mine["side"] == "receive"]
+    own = messages[messages["job"] == job.job]
+    sent, received = own[own["side"] == "send"], own[own["side"] == "receive"]
     sent = sent.assign(source=sent["worker"], target=sent["peer"]).set_index(keys)
     received = received.assign(source=received["peer"], target=received["worker"]).set_index(keys)
     both = sent.add_suffix("_sent").join(received.add_suffix("_received"), how="outer")
@@ -154,7 +154,7 @@ def _promised(close: transports.Close, round: int) -> float:
 
 
 def repeatability(_case: Case) -> Unjudged:
-    """I10."""
+    """I10: variation of iteration times between seeds."""
     return not_applicable("judged for the experiment: see summary.json")
 
 

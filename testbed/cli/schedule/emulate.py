@@ -109,12 +109,12 @@ def compared(run: Run, requests: Sequence[Request], predicted: Carried) -> Emula
     rows = table.set_index("job")
     ends, starts = (rows[name].to_numpy(dtype=float) for name in ("end_s", "start_s"))
     arrived = np.array([one.arrival_s for one in requests])
-    said = np.array([one.end_s for one in predicted.ran])
+    predicted_ends_s = np.array([one.end_s for one in predicted.ran])
     took = ends - arrived
     return Emulated(
         run.system, float(ends.max()), float(took.mean()),
-        float(said.max() / ends.max() - 1), float((said - arrived).mean() / took.mean() - 1),
-        float(np.mean(np.abs((said - arrived) / took - 1))), run.verdict.verdict, str(run.path),
+        float(predicted_ends_s.max() / ends.max() - 1), float((predicted_ends_s - arrived).mean() / took.mean() - 1),
+        float(np.mean(np.abs((predicted_ends_s - arrived) / took - 1))), run.verdict.verdict, str(run.path),
         tuple(
             Life(one.job, start, end, str(outcome))
             for one, start, end, outcome in zip(requests, starts.tolist(), ends.tolist(), rows["outcome"], strict=True)

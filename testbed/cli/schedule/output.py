@@ -56,11 +56,11 @@ def beside(results: Sequence[Result]) -> Sheet:
     )
     rows = []
     for each in results:
-        said = each.carried.metrics
+        metrics = each.carried.metrics
         for came in each.emulated:
             rows.append([
-                plain(each.scheduler), plain(came.system), decimal(said.makespan_s), decimal(came.makespan_s), f"{came.makespan_off:+.1%}",
-                decimal(said.mean_completion_s), decimal(came.mean_completion_s), f"{came.completion_off:+.1%}", f"{came.job_off:.1%}", came.verdict,
+                plain(each.scheduler), plain(came.system), decimal(metrics.makespan_s), decimal(came.makespan_s), f"{came.makespan_off:+.1%}",
+                decimal(metrics.mean_completion_s), decimal(came.mean_completion_s), f"{came.completion_off:+.1%}", f"{came.job_off:.1%}", came.verdict,
             ])  # fmt: skip
     columns = [Column(), Column(), *(Column(heading, right=True) for heading in headings)]
     return Sheet(
@@ -99,7 +99,7 @@ def origin(jobs: JobList) -> dict[str, Any]:
 
 
 def print_origin(console: Console, jobs: JobList) -> None:
-    """The same for people."""
+    """Print sampled and assumed values of a job list, and omitted rows, as text."""
     if jobs.synthetic:
         terminal.say(console, f"Synthetic: {jobs.synthetic}.")
     for text in jobs.assumed:

@@ -20,8 +20,8 @@ class Sample(msgspec.Struct, frozen=True):
     differing: tuple[str, ...]  # run directories, and the reason where a repetition failed
 
     def __str__(self) -> str:
-        alike = self.repeated - len(self.differing)
-        return f"{self.repeated} of {self.of} runs, on whoever was free: {alike} of them byte-identical"
+        identical = self.repeated - len(self.differing)
+        return f"{self.repeated} of {self.of} runs, on any free worker: {identical} of them byte-identical"
 
 
 def read(results: Path) -> Sample | None:

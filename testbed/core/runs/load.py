@@ -82,27 +82,27 @@ class Run:
 
     @cached_property
     def iterations(self) -> pd.DataFrame:
-        """One row per iteration and worker, as in ``iterations.csv``."""
+        """Return ``iterations.csv``: a row per iteration and worker."""
         return _table(self.path / "iterations.csv")
 
     @cached_property
     def operations(self) -> pd.DataFrame:
-        """One row per collective, iteration and worker, as in ``operations.csv``."""
+        """Return ``operations.csv``: a row per collective, iteration and worker."""
         return _table(self.path / "operations.csv")
 
     @cached_property
     def links(self) -> pd.DataFrame:
-        """One row per sample and link, counters since the start, as in ``links.csv``."""
+        """Return ``links.csv``: a row per sample and link, with counters since the start."""
         return _table(self.path / "links.csv")
 
     @cached_property
     def flows(self) -> pd.DataFrame:
-        """One row per sample and flow, as in ``flows.csv``."""
+        """Return ``flows.csv``: a row per sample and flow."""
         return _table(self.path / "flows.csv")
 
     @cached_property
     def nics(self) -> pd.DataFrame | None:
-        """One row per sample and host's interface, as in ``nics.csv``; None: interfaces as fast as memory."""
+        """Return ``nics.csv``: a row per sample and NIC; None with unshaped NICs."""
         return self.table("nics")
 
     @cached_property
@@ -226,7 +226,7 @@ def load_schedules(folder: Path) -> Schedules:
 
 
 def load_run(path: Path) -> Run:
-    """One run directory, its tables unread; raises `LoadError`."""
+    """Load a run directory without its tables. Raises `LoadError`."""
     if not (path / "manifest.json").exists() and (found := _first_run_below(path)) is not None:
         raise LoadError(f"{path} holds several runs. Name one of them, such as {found}")
     return Run(path, _read(path / "manifest.json", Manifest), _read(path / "verdict.json", Verdict))
@@ -314,9 +314,9 @@ def in_order(folder: Path, runs: list[Run]) -> list[Run]:
     """Runs by system, in the order of the experiment's summary; without a summary baselines first, by name."""
     systems = [label for _, label in sorted({(run.role == "treatment", run.system) for run in runs})]
     named: list[str] = []
-    for told in (folder, folder.parent):  # above, where job schedulers are compared
+    for place in (folder, folder.parent):  # above, where job schedulers are compared
         try:
-            named += [result.system for result in load_summary(told).results]
+            named += [result.system for result in load_summary(place).results]
         except LoadError:
             continue
     order = list(dict.fromkeys([*named, *systems]))

@@ -246,7 +246,7 @@ class Manifest(Told, frozen=True, kw_only=True, omit_defaults=True):
         return Provenance(**{name: getattr(self, name) for name in Provenance.__struct_fields__})
 
     @classmethod
-    def assemble(cls, told: Told, made: Provenance, digest: str, disturbances: Recorded | None) -> Manifest:
+    def assemble(cls, reported: Told, made: Provenance, digest: str, disturbances: Recorded | None) -> Manifest:
         """The manifest of a run that has no verdict yet."""
-        fields = {**msgspec.structs.asdict(told), **msgspec.structs.asdict(made)}
-        return cls(**fields, digest=digest, scheduler=told.plan.scheduler, disturbances=disturbances)
+        fields = {**msgspec.structs.asdict(reported), **msgspec.structs.asdict(made)}
+        return cls(**fields, digest=digest, scheduler=reported.plan.scheduler, disturbances=disturbances)

@@ -332,7 +332,7 @@ class Background(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """One run."""
+    """The plan of one run: network, jobs, background traffic, and settings."""
 
     version: int
     experiment: str

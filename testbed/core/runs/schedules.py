@@ -24,7 +24,8 @@ Jobs = Literal["published", "few"]
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Communication of jobs, its largest effect, and the other values that the paper leaves open, where they differ from the defaults."""
+    """Communication of jobs, its largest effect, and the other values that the paper leaves open, where they differ
+    from the defaults."""
 
     name: str
     ratio: float = 0.0  # communication time of a large ring in isolation ÷ its computing time
@@ -73,5 +74,5 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def digest(table: bytes) -> str:
-    """SHA-256 of ``schedules.csv``."""
+    """Return the SHA-256 of ``schedules.csv`` in hexadecimal."""
     return hashlib.sha256(table).hexdigest()

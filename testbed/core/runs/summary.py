@@ -110,7 +110,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """One experiment."""
+    """The summary of one experiment."""
 
     version: int
     experiment: str

@@ -83,7 +83,7 @@ class Captures:
     def check(self) -> None:
         """Raises `TestbedError` if packets cannot be written."""
         if self.wanted is not None and self.recorder.process.poll() is not None:
-            self._hear_end()
+            self._check_recorder()
 
     def stop(self, start_ns: int) -> None:
         """Take no more packets; ``start_ns`` is t = 0 of the run's tables."""
@@ -105,11 +105,11 @@ class Captures:
                     "with gaps would be wrong, so this run is not kept. Use fewer places, --capture-iterations, a lower --rate, or --on uml."
                 )
         self.recorder.tell({"start_ns": self.start_ns})
-        self._hear_end()
+        self._check_recorder()
         self.recorder.close()
 
-    def _hear_end(self) -> None:
-        """Its last words. Raises `TestbedError` unless all is written."""
+    def _check_recorder(self) -> None:
+        """Read the final report of the recorder. Raises `TestbedError` unless all packets are written."""
         for line in self.recorder.lines():
             if "error" in line:
                 raise TestbedError(

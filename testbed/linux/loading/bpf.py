@@ -139,8 +139,8 @@ def _compiled(source: Path, flags: list[str]) -> tuple[str, bytes]:
     done = subprocess.run(command, capture_output=True, check=False)
     if done.returncode:
         own = source.parent != HEADERS
-        said = done.stderr.decode(errors="replace").strip()
-        raise (RequestError if own else MachineError)(f"clang could not compile {source}:\n{said}")
+        output = done.stderr.decode(errors="replace").strip()
+        raise (RequestError if own else MachineError)(f"clang could not compile {source}:\n{output}")
     program = done.stdout
     sealed = program + hashlib.sha256(program).digest()
     with contextlib.suppress(OSError):  # a cache that cannot be written is no reason to stop

@@ -44,8 +44,8 @@ def attach(namespace: int, index: int, name: str, program: bpf.Program) -> None:
 def held(namespace: int, index: int, program: bpf.Program, constants: Mapping[str, int]) -> dict[str, Any]:
     """The name of the attached program, and its constants."""
     with Socket(namespace) as route:
-        told = [attributes(one.options) for one in route.shown(index, "filter", EGRESS)]
-    name = next((each[TCA_BPF_NAME].rstrip(b"\0").decode() for each in told if TCA_BPF_NAME in each), None)
+        filters = [attributes(one.options) for one in route.shown(index, "filter", EGRESS)]
+    name = next((each[TCA_BPF_NAME].rstrip(b"\0").decode() for each in filters if TCA_BPF_NAME in each), None)
     return {"filter": name, **bpf.read_constants(program.map_fds, bpf.compile_program(PROGRAM), constants)}
 
 

@@ -92,11 +92,11 @@ def has_keys(shown: Tc) -> bool:
 
 
 def _filter_in_words(shown: Tc) -> str:
-    told = attributes(shown.options)
-    flags, _, keys, *more = SELECTOR.unpack_from(told[TCA_U32_SEL])
-    mask, value = KEY.unpack_from(told[TCA_U32_SEL], SELECTOR.size)
-    at, moved = PLACE.unpack_from(told[TCA_U32_SEL], SELECTOR.size + KEY.size)
-    (target,) = struct.unpack("=I", told.get(TCA_U32_CLASSID, bytes(4)))
+    fields = attributes(shown.options)
+    flags, _, keys, *more = SELECTOR.unpack_from(fields[TCA_U32_SEL])
+    mask, value = KEY.unpack_from(fields[TCA_U32_SEL], SELECTOR.size)
+    at, moved = PLACE.unpack_from(fields[TCA_U32_SEL], SELECTOR.size + KEY.size)
+    (target,) = struct.unpack("=I", fields.get(TCA_U32_CLASSID, bytes(4)))
     usual = (
         shown.kind == "u32" and flags == TC_U32_TERMINAL and keys == 1 and not moved and not any(map(any, _bytes(more)))
     )

@@ -29,15 +29,15 @@ class Fq(Leaf):
         return self.limit_packets * self.frame_bytes
 
     def options(self) -> bytes:
-        told = {TCA_FQ_PLIMIT: self.limit_packets, TCA_FQ_FLOW_PLIMIT: self.flow_limit_packets, TCA_FQ_RATE_ENABLE: 1}
-        return b"".join(attribute(kind, U32.pack(value)) for kind, value in told.items())
+        values = {TCA_FQ_PLIMIT: self.limit_packets, TCA_FQ_FLOW_PLIMIT: self.flow_limit_packets, TCA_FQ_RATE_ENABLE: 1}
+        return b"".join(attribute(kind, U32.pack(value)) for kind, value in values.items())
 
     def asked(self, major: int) -> dict[str, Any]:
         return {"limit_packets": self.limit_packets, "flow_limit_packets": self.flow_limit_packets, "paces": True}
 
     def held(self, options: bytes, classes: Sequence[Tc], filters: Sequence[Tc]) -> dict[str, Any]:
-        told = attributes(options)
+        fields = attributes(options)
         limit, flow_limit, paces = (
-            U32.unpack(told[kind])[0] for kind in (TCA_FQ_PLIMIT, TCA_FQ_FLOW_PLIMIT, TCA_FQ_RATE_ENABLE)
+            U32.unpack(fields[kind])[0] for kind in (TCA_FQ_PLIMIT, TCA_FQ_FLOW_PLIMIT, TCA_FQ_RATE_ENABLE)
         )
         return {"limit_packets": limit, "flow_limit_packets": flow_limit, "paces": bool(paces)}

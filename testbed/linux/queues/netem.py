@@ -82,14 +82,14 @@ class Netem(Leaf):
 
     def held(self, options: bytes, classes: Sequence[Tc], filters: Sequence[Tc]) -> dict[str, Any]:
         _, limit, loss, gap, duplicate, _ = QOPT.unpack_from(options)
-        told = attributes(options[QOPT.size :])
-        seed = told.get(TCA_NETEM_PRNG_SEED)
-        model = attributes(told.get(TCA_NETEM_LOSS, b"")).get(NETEM_LOSS_GE)
+        fields = attributes(options[QOPT.size :])
+        seed = fields.get(TCA_NETEM_PRNG_SEED)
+        model = attributes(fields.get(TCA_NETEM_LOSS, b"")).get(NETEM_LOSS_GE)
         return {
-            "delay_ns": _signed(told[TCA_NETEM_LATENCY64]),
-            "jitter_ns": _signed(told[TCA_NETEM_JITTER64]),
+            "delay_ns": _signed(fields[TCA_NETEM_LATENCY64]),
+            "jitter_ns": _signed(fields[TCA_NETEM_JITTER64]),
             "loss": loss,
-            "corrupt": PAIR.unpack(told[TCA_NETEM_CORRUPT])[0],
+            "corrupt": PAIR.unpack(fields[TCA_NETEM_CORRUPT])[0],
             "limit_packets": limit,
             "gap": gap,
             "duplicate": duplicate,

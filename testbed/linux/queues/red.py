@@ -65,10 +65,10 @@ class Red(Leaf):
         }
 
     def held(self, options: bytes, classes: Sequence[Tc], filters: Sequence[Tc]) -> dict[str, Any]:
-        told = attributes(options)
-        limit, low, high, averaging, *_ = PARMS.unpack_from(told[TCA_RED_PARMS])
-        (probability,) = struct.unpack("=I", told[TCA_RED_MAX_P])
-        flags, _ = FLAGS.unpack_from(told[TCA_RED_FLAGS])
+        fields = attributes(options)
+        limit, low, high, averaging, *_ = PARMS.unpack_from(fields[TCA_RED_PARMS])
+        (probability,) = struct.unpack("=I", fields[TCA_RED_MAX_P])
+        flags, _ = FLAGS.unpack_from(fields[TCA_RED_FLAGS])
         return {
             "limit_bytes": limit,
             "marks_from_bytes": [low, high],

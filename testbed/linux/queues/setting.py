@@ -53,7 +53,7 @@ class Queues:
         return tree.read(self.root, kernel.queues(self.node, self.device, parents))
 
     def with_rate(self, rate_bps: int) -> Queues:
-        """The same at another rate."""
+        """Return these queues with another rate in bit/s."""
         assert isinstance(self.root, Tbf)
         return replace(self, root=replace(self.root, rate_bps=rate_bps))
 

@@ -55,10 +55,10 @@ class Tbf(Leaf):
 
     def options(self) -> bytes:
         parms = ratespec(self.bytes_per_s) + ratespec(0) + REST.pack(self.below.buffer_bytes, 0, 0)
-        told = attribute(TCA_TBF_PARMS, parms) + attribute(TCA_TBF_BURST, struct.pack("=I", self.burst_bytes))
+        encoded = attribute(TCA_TBF_PARMS, parms) + attribute(TCA_TBF_BURST, struct.pack("=I", self.burst_bytes))
         if self.bytes_per_s > U32:
-            told += attribute(TCA_TBF_RATE64, struct.pack("=Q", self.bytes_per_s))
-        return told
+            encoded += attribute(TCA_TBF_RATE64, struct.pack("=Q", self.bytes_per_s))
+        return encoded
 
     def asked(self, major: int) -> dict[str, Any]:
         return {
@@ -70,13 +70,13 @@ class Tbf(Leaf):
         }
 
     def held(self, options: bytes, classes: Sequence[Tc], filters: Sequence[Tc]) -> dict[str, Any]:
-        told = attributes(options)
-        parms = told[TCA_TBF_PARMS]
+        fields = attributes(options)
+        parms = fields[TCA_TBF_PARMS]
         _, _, overhead, _, _, rate = RATESPEC.unpack_from(parms)
         peak = RATESPEC.unpack_from(parms, RATESPEC.size)[-1]
         limit, burst, _ = REST.unpack_from(parms, 2 * RATESPEC.size)
-        if TCA_TBF_RATE64 in told:
-            (rate,) = struct.unpack("=Q", told[TCA_TBF_RATE64])
+        if TCA_TBF_RATE64 in fields:
+            (rate,) = struct.unpack("=Q", fields[TCA_TBF_RATE64])
         return {
             "rate_bps": rate * 8,
             "burst_ticks": burst,

@@ -39,10 +39,10 @@ def held(filters: Sequence[Tc], names: Mapping[int, str]) -> list[str]:
 
 
 def _describe_filter(shown: Tc, names: Mapping[int, str]) -> str:
-    told = attributes(shown.options)
-    mask, value = KEY.unpack_from(told[TCA_U32_SEL], SELECTOR.size)
-    at, _ = PLACE.unpack_from(told[TCA_U32_SEL], SELECTOR.size + KEY.size)
-    actions = [attributes(each) for each in attributes(told.get(TCA_U32_ACT, b"")).values()]
+    fields = attributes(shown.options)
+    mask, value = KEY.unpack_from(fields[TCA_U32_SEL], SELECTOR.size)
+    at, _ = PLACE.unpack_from(fields[TCA_U32_SEL], SELECTOR.size + KEY.size)
+    actions = [attributes(each) for each in attributes(fields.get(TCA_U32_ACT, b"")).values()]
     led = [name for action in actions if (name := _target(action, names)) is not None]
     return f"{value:#010x}/{mask:#010x} at {at} to {' '.join(led)}"
 

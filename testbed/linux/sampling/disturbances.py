@@ -46,10 +46,10 @@ class Recording:
         """End the recording, and return the run's archive with it."""
         account = self._account()
         start_ns = self.start_ns
-        told = [one for one in account.noted if start_ns is not None and one.end_ns > start_ns]
+        disturbances = [one for one in account.noted if start_ns is not None and one.end_ns > start_ns]
         if start_ns is None:
             account.refused.append("the run did not say when it began")
-        files = {TABLE: table(told, start_ns or 0), ACCOUNT: documents.encode(recorded_by(account))}
+        files = {TABLE: table(disturbances, start_ns or 0), ACCOUNT: documents.encode(recorded_by(account))}
         return rundir.pack(files, archive)
 
     def _account(self) -> Account:
@@ -84,13 +84,13 @@ def recorded() -> Iterator[Recording]:
                 stream.close()
 
 
-def table(told: list[Disturbance], start_ns: int) -> bytes:
+def table(disturbances: list[Disturbance], start_ns: int) -> bytes:
     """``disturbances.csv`` (docs/reference/file-formats.md), on the run's own axis of time."""
     found = (
         rows.Disturbance(
             (one.start_ns - start_ns) / 1e9, (one.end_ns - start_ns) / 1e9, one.core, one.kind, one.waited_ns / 1e9
         )
-        for one in told
+        for one in disturbances
     )
     return rows.text(rows.Disturbance, found, decimals=6).encode()
 

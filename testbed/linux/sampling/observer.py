@@ -47,14 +47,14 @@ def _protocol(worker: Participant) -> int:
 
 def crossings(plan: Plan, topo: Topo, workers: Workers, chosen: Sequence[Way]) -> tuple[Crossing, ...]:
     """The bottlenecks that each flow crosses; where the kernel chose among equal paths (``chosen``), those at the start."""
-    ways = {(way.job, way.worker, way.flow): way.links for way in chosen}
+    paths = {(way.job, way.worker, way.flow): way.links for way in chosen}
     hosts = {job.job: job.hosts for job in plan.jobs}
     found = []
     for worker in workers.participants:
         for flow in worker.flows:
             key = worker.job, worker.rank, flow_name(flow)
-            if key in ways:
-                links = [name for name in ways[key] if name in plan.bottlenecks]
+            if key in paths:
+                links = [name for name in paths[key] if name in plan.bottlenecks]
             else:
                 source, target = (hosts[worker.job][rank] for rank in (flow.source, flow.target))
                 stages = bounds.crossed(topo, plan.bottlenecks, source, target)

@@ -43,7 +43,10 @@ class Step:
 
 
 class Ring:
-    """The same steps, in this order, as often as one likes; raises `OSError` where the kernel has no io_uring, or not for us."""
+    """A fixed sequence of I/O steps, repeated by one system call each time.
+
+    Raises `OSError` if the kernel has no io_uring, or does not permit it.
+    """
 
     def __init__(self, steps: Sequence[Step]) -> None:
         self._count = len(steps)
@@ -76,9 +79,9 @@ class Ring:
         self._shared[self._array_at : self._array_at + len(rest)] = rest
         self._tail = (self._tail + self._count) & 0xFFFFFFFF
         NUMBER.pack_into(self._shared, self._tail_at, self._tail)
-        taken = _call(SYS_IO_URING_ENTER, self._ring, self._count, self._count, IORING_ENTER_GETEVENTS, None, 0)
-        if taken != self._count:
-            raise RuntimeError(f"io_uring took {taken} of {self._count} steps")
+        submitted = _call(SYS_IO_URING_ENTER, self._ring, self._count, self._count, IORING_ENTER_GETEVENTS, None, 0)
+        if submitted != self._count:
+            raise RuntimeError(f"io_uring took {submitted} of {self._count} steps")
         NUMBER.pack_into(self._shared, self._head_at, *NUMBER.unpack_from(self._shared, self._done_at))
         if (worst := min(self._results, default=0)) < 0:
             raise OSError(-worst, os.strerror(-worst))

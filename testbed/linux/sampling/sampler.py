@@ -163,8 +163,8 @@ class LinkProbe:
     def queue_lines(self) -> str:
         """Return lines of ``priority_queues.csv``; a queue without marking drops only by overflow."""
         lines = []
-        told = Questions([question for _, question in self.bands]).ask()
-        for (band, _), data in zip(self.bands, told, strict=True):
+        answers = Questions([question for _, question in self.bands]).ask()
+        for (band, _), data in zip(self.bands, answers, strict=True):
             found = [Field(TCMSG_BYTES, TCA_STATS2, kind).find(data) for kind in (TCA_STATS_BASIC, TCA_STATS_QUEUE)]
             if None in found:
                 raise RuntimeError(f"link {self.name} has no band {band} any more")
@@ -190,7 +190,7 @@ class FlowProbe:
         saddr, daddr = socket.inet_aton(flow["saddr"]), socket.inet_aton(flow["daddr"])
         body = struct.pack(
             "=BBBxI2s2s16s16sIQ",
-            socket.AF_INET, socket.IPPROTO_TCP, self._wanted(flow["state_in_diag"]), U32,
+            socket.AF_INET, socket.IPPROTO_TCP, self._requested_extensions(flow["state_in_diag"]), U32,
             flow["sport"].to_bytes(2, "big"), flow["dport"].to_bytes(2, "big"),
             saddr.ljust(16, b"\0"), daddr.ljust(16, b"\0"), 0, NO_COOKIE,
         )  # fmt: skip
@@ -211,7 +211,7 @@ class FlowProbe:
         self.limited_us = [0, 0, 0]
 
     @staticmethod
-    def _wanted(state_in_diag: bool) -> int:
+    def _requested_extensions(state_in_diag: bool) -> int:
         return 1 << (INET_DIAG_INFO - 1) | (1 << (INET_DIAG_VEGASINFO - 1) if state_in_diag else 0)
 
     def line(self, at: str, answers: Iterator[bytes]) -> str | None:
@@ -339,7 +339,7 @@ def main() -> None:
         punctual()
         sleep_until(config.wait_from_ns)
         timer = PeriodicTimer(config.start_ns, config.interval_ns)
-        while not _told_to_stop(timer):
+        while not _stop_requested(timer):
             # Instants that could not be kept are left out, not made up for.
             due += timer.expirations() * config.interval_ns
             at, answers, took_ns = ask_timed(queues)
@@ -358,7 +358,7 @@ def main() -> None:
                 next_cpu = due + CPU_EVERY_NS
             if due >= next_shares:
                 acked_now = _carried(flows)
-                _say_shares(acked_now, acked_before, due - shares_at)
+                _print_shares(acked_now, acked_before, due - shares_at)
                 acked_before, shares_at = acked_now, due
                 next_shares = due + SHARES_EVERY_NS
     if any(link.bands for link in links):
@@ -401,12 +401,12 @@ def _senders(flows: list[FlowProbe]) -> list[dict[str, Any]]:
     ]
 
 
-def _told_to_stop(timer: PeriodicTimer) -> bool:
+def _stop_requested(timer: PeriodicTimer) -> bool:
     """Sleep until it expires; True as soon as stdin ends."""
     return sys.stdin in select.select([sys.stdin, timer], [], [])[0]
 
 
-def _say_shares(now: Carried, before: Carried, span_ns: int) -> None:
+def _print_shares(now: Carried, before: Carried, span_ns: int) -> None:
     if before and span_ns > 0:
         print(json.dumps({"shares_bps": shares(now, before, span_ns)}), flush=True)
 

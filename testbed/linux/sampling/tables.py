@@ -38,54 +38,54 @@ def complete(plan: Plan, records: list[Record]) -> list[Record]:
 
 
 def write_operations(path: Path, records: list[Record]) -> None:
-    """``operations.csv`` (docs/reference/file-formats.md)."""
-    told = (
+    """Write ``operations.csv`` (docs/reference/file-formats.md)."""
+    table_rows = (
         rows.Operation(r.job, r.rank, r.iteration, name, start / 1e9, end / 1e9)
         for r in records
         for name, start, end in r.operations
     )
-    rows.write(path, rows.Operation, told, decimals=9)
+    rows.write(path, rows.Operation, table_rows, decimals=9)
 
 
 def write_messages(path: Path, records: list[Record]) -> None:
-    """``messages.csv`` (docs/reference/file-formats.md)."""
-    told = (
+    """Write ``messages.csv`` (docs/reference/file-formats.md)."""
+    table_rows = (
         rows.Messages(r.job, r.rank, r.iteration, *row[:-5], *(ns / 1e9 for ns in row[-5:-3]), *row[-3:])
         for r in records
         for row in r.ended()
     )
-    rows.write(path, rows.Messages, told, decimals=9)
+    rows.write(path, rows.Messages, table_rows, decimals=9)
 
 
 def write_training(path: Path, records: list[Record]) -> None:
-    """``training.csv`` (docs/reference/file-formats.md)."""
-    told = (
+    """Write ``training.csv`` (docs/reference/file-formats.md)."""
+    table_rows = (
         rows.Training(r.job, r.iteration, r.end / 1e9, r.accuracy, r.replica_divergence)
         for r in records
         if r.replica_divergence is not None
     )
-    rows.write(path, rows.Training, told, decimals=9)
+    rows.write(path, rows.Training, table_rows, decimals=9)
 
 
 def write_iterations(path: Path, plan: Plan, records: list[Record]) -> None:
-    """``iterations.csv`` (docs/reference/file-formats.md)."""
-    told = (
+    """Write ``iterations.csv`` (docs/reference/file-formats.md)."""
+    table_rows = (
         rows.Iteration(
             system=plan.system.label, seed=plan.seed, job=r.job, worker=r.rank, iteration=r.iteration,
             start_s=r.start / 1e9, comm_start_s=r.comm_start / 1e9, end_s=r.end / 1e9, bytes=r.bytes, max_start_delay_s=r.late / 1e9,
         )
         for r in records
     )  # fmt: skip
-    rows.write(path, rows.Iteration, told, decimals=9)
+    rows.write(path, rows.Iteration, table_rows, decimals=9)
 
 
 def write_jobs(path: Path, lives: Iterable[rows.Job]) -> None:
-    """``jobs.csv`` (docs/reference/file-formats.md)."""
+    """Write ``jobs.csv`` (docs/reference/file-formats.md)."""
     rows.write(path, rows.Job, lives, decimals=9)
 
 
 def write_background(path: Path, flows: Iterable[rows.BackgroundFlow]) -> None:
-    """``background.csv``."""
+    """Write ``background.csv`` (docs/reference/file-formats.md)."""
     rows.write(path, rows.BackgroundFlow, flows, decimals=9)
 
 

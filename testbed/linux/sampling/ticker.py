@@ -236,13 +236,13 @@ def merged(accounts: Iterable[Account]) -> Account:
 
 def read(text: str) -> Account:
     """Parse an account from JSON. Raises `ValueError`, `KeyError` or `TypeError`."""
-    told = json.loads(text)
-    return Account(**{**told, "noted": [Disturbance(**one) for one in told["noted"]]})
+    document = json.loads(text)
+    return Account(**{**document, "noted": [Disturbance(**one) for one in document["noted"]]})
 
 
 def _read_account(core: int, reading: int) -> Account:
-    with os.fdopen(reading) as told:
-        text = told.read()
+    with os.fdopen(reading) as pipe:
+        text = pipe.read()
     return read(text) if text else Account(refused=[f"the ticker of core {core} was killed"])
 
 

@@ -64,7 +64,7 @@ class Driven:
         return self.addHost(name)
 
     def addController(self, *_arguments: Any, **_options: Any) -> SimpleNamespace:
-        """Routes need none."""
+        """Do nothing: routes need no controller."""
         return SimpleNamespace(start=lambda: None, stop=lambda: None)
 
     def addLink(self, node1: Any, node2: Any, *_arguments: Any, **_options: Any) -> VethLink:

@@ -25,7 +25,7 @@ class Parts:
         return int(self._places[-1].stop)
 
     def split(self, flat: Array) -> list[Array]:
-        """Views of ``flat``."""
+        """Return views of ``flat``, one for each part."""
         return [flat[place].reshape(shape) for place, shape in zip(self._places, self.shapes, strict=True)]
 
     def drawn(self, draw: np.random.Generator, gain: float = 2.0) -> Array:

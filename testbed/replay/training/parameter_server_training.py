@@ -55,12 +55,12 @@ class _Server:
         self.fill: Fill = "zero" if learning.options.fill == "feedback" else learning.options.fill
         self.seed, self.disperses = seed, learning.options.hadamard
         self.flat = self.task.model.first(np.random.default_rng(seed))
-        self.velocity, self.told = np.zeros_like(self.flat), self.flat.copy()
+        self.velocity, self.published = np.zeros_like(self.flat), self.flat.copy()
         self.update = np.zeros_like(self.flat)  # from the previous parameters to the current ones
         self.gradients = {rank: np.zeros_like(self.flat) for rank in range(ranks) if rank != SERVER}
         self.holes: dict[int, Holes] = dict.fromkeys(self.gradients, ())
         # A worker's next parameters follow from the data that arrived there, which both ends have recorded.
-        self.replicas = dict.fromkeys(self.gradients, self.told)
+        self.replicas = dict.fromkeys(self.gradients, self.published)
         self.rounds = 0
         self.accuracy: float | None = None  # after this round, if evaluated
         self.lock = threading.Lock()
@@ -70,7 +70,7 @@ class _Server:
         with self.lock:
             if self.rounds == message.round:
                 self._step()
-        return as_bytes(self.told)
+        return as_bytes(self.published)
 
     def weighs(self, message: Message) -> Buffer:
         """Return the update, because a worker that misses an element misses its update (MLT, section 3)."""
@@ -84,15 +84,17 @@ class _Server:
     def sent(self, peer: int, message: Message, holes: Holes) -> None:
         """Missing parameters keep their value there."""
         del message
-        told = self.told
-        self.replicas[peer] = np.where(arrived(len(told), holes), told, self.replicas[peer]) if holes else told
+        published = self.published
+        self.replicas[peer] = (
+            np.where(arrived(len(published), holes), published, self.replicas[peer]) if holes else published
+        )
 
     def received(self, peer: int, message: Message, holes: Holes) -> None:
         del message
         self.holes[peer] = holes
 
     def evaluate(self) -> Look | None:
-        return Look(self.accuracy, divergence(list(self.replicas.values()), self.told))
+        return Look(self.accuracy, divergence(list(self.replicas.values()), self.published))
 
     def _step(self) -> None:
         task = self.task
@@ -103,7 +105,7 @@ class _Server:
         self.velocity += mean
         self.update = task.rate * self.velocity
         self.flat -= self.update
-        self.told = self.flat.copy()
+        self.published = self.flat.copy()
         self.rounds += 1
         self.accuracy = None if self.rounds % task.every else task.accuracy(self.flat)
 

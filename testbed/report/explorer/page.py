@@ -139,9 +139,9 @@ def _page(
     blobs, problems, experiments, size = list[str](), list[str](), list[Experiment](), 0
     for name, runs in found.items():
         systems = list[System]()
-        for (label, role), mine in groupby(runs, key=lambda run: (run.system, run.role)):
+        for (label, role), own in groupby(runs, key=lambda run: (run.system, run.role)):
             seeds = list[Seed]()
-            for run in mine:
+            for run in own:
                 try:
                     packed = _packed(run, bins)
                 except LoadError as error:

@@ -120,9 +120,9 @@ def _scaled(values: np.ndarray, known: np.ndarray, scale: float) -> Column:
 
 
 def _job(run: Run, plan: JobPlan, bin_s: float) -> Job:
-    mine = run.iterations[run.iterations["job"] == plan.job]
-    ends = mine.groupby("iteration")["end_s"].max()
-    begin = float(mine.loc[mine["iteration"] == mine["iteration"].min(), "start_s"].min())
+    own = run.iterations[run.iterations["job"] == plan.job]
+    ends = own.groupby("iteration")["end_s"].max()
+    begin = float(own.loc[own["iteration"] == own["iteration"].min(), "start_s"].min())
     congestion = plain(plan.cc.spec if plan.by_tcp else plan.transport)
     return Job(plan.job, plain(plan.trace), congestion, plan.ideal_s, begin, times(ends), _busy(run, plan.job, bin_s))
 
@@ -131,8 +131,8 @@ def _busy(run: Run, number: int, bin_s: float) -> tuple[Column, Column]:
     """When any of its workers that send communicates (one that only receives waits from the start); a pause of less than a
     bin is none."""
     sends = run.iterations.loc[run.iterations["bytes"] > 0, ["job", "worker", "iteration"]]
-    mine = run.operations[run.operations["job"] == number].merge(sends).sort_values("start_s")
-    starts, reached = mine["start_s"].to_numpy(), np.maximum.accumulate(mine["end_s"].to_numpy())
+    own = run.operations[run.operations["job"] == number].merge(sends).sort_values("start_s")
+    starts, reached = own["start_s"].to_numpy(), np.maximum.accumulate(own["end_s"].to_numpy())
     first = np.ones(len(starts), dtype=bool)
     first[1:] = starts[1:] > reached[:-1] + bin_s
     last = np.roll(first, -1)
@@ -190,10 +190,10 @@ def _link(
     carried = bottleneck.carried(run, name, bin_s) if name else metrics.throughput(run.flows, bin_s)
     windows, factors = dict[str, Spread](), dict[str, Spread]()
     for job in jobs:
-        mine = flows.get(job.job, run.flows.iloc[:0])
-        if found := _spread(mine, "cwnd_segments", bin_s, bins):
+        own = flows.get(job.job, run.flows.iloc[:0])
+        if found := _spread(own, "cwnd_segments", bin_s, bins):
             windows[str(job.job)] = found
-        if job.cc.traits.learns and (found := _spread(mine, "mltcp_f", bin_s, bins)):
+        if job.cc.traits.learns and (found := _spread(own, "mltcp_f", bin_s, bins)):
             factors[str(job.job)] = found
     return Link(
         name, _rates(run, name) if name else [],

@@ -81,7 +81,7 @@ class Module(Protocol):
 
 @dataclass(frozen=True)
 class FlowScheduler:
-    """One with its options."""
+    """A flow scheduler with its options."""
 
     name: str
     options: Any  # the `Options` of its module

@@ -95,12 +95,12 @@ def share(jobs: Sequence[Demand], links: Mapping[str, float], options: Options) 
 
 def _shared(jobs: Sequence[Demand], links: Mapping[str, float]) -> dict[str, tuple[tuple[int, ...], dict[str, float]]]:
     """The shared links, by name: the jobs, and the links (with their capacity) these very jobs share."""
-    alike: dict[tuple[int, ...], dict[str, float]] = {}
+    by_members: dict[tuple[int, ...], dict[str, float]] = {}
     for link, capacity_bps in links.items():
         members = tuple(index for index, job in enumerate(jobs) if link in (job.phases or {}))
         if len(members) > 1:
-            alike.setdefault(members, {})[link] = capacity_bps
-    return {" ".join(shared): (members, shared) for members, shared in alike.items()}
+            by_members.setdefault(members, {})[link] = capacity_bps
+    return {" ".join(shared): (members, shared) for members, shared in by_members.items()}
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ class Options:
 
 
 def share(jobs: Sequence[Demand], links: Mapping[str, float], options: Options) -> Sharing:
-    """The same thresholds for all."""
+    """Return the same thresholds for all jobs."""
     for number, job in enumerate(jobs):
         if job.iteration_s is None:
             raise ScheduleError(

@@ -36,7 +36,7 @@ class Options:
 
 
 def share(jobs: Sequence[Demand], links: Mapping[str, float], options: Options) -> Sharing:
-    """The same thresholds for all: the largest job's bytes halved, and halved again."""
+    """Return the same thresholds for all jobs: the largest job's bytes halved, and halved again."""
     for number, job in enumerate(jobs):
         if job.iteration_s is None:
             raise ScheduleError(

@@ -21,7 +21,7 @@ class Options:
 def schedule(
     requests: Sequence[Request], cluster: Cluster, model: Model, options: Options, *, seed: int
 ) -> Assignments:
-    """One schedule for each order; the first order is the given one."""
+    """Return the best of one schedule for each order; the first order is the given one. Raises `RequestError`."""
     instance = search.Instance(requests, cluster, model)
     best = search.Best(instance)
     pick = search.tightest_fit if options.policy == "tightest_fit" else random.drawn(seed)

@@ -38,7 +38,7 @@ class Options:
 def schedule(
     requests: Sequence[Request], cluster: Cluster, model: Model, options: Options, *, seed: int
 ) -> Assignments:
-    """One schedule."""
+    """Return the schedule. Raises `RequestError` if a job does not fit on the cluster."""
     instance = search.Instance(requests, cluster, model)
     scores = Scores(requests, model, options.step)
 

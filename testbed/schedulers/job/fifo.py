@@ -28,7 +28,7 @@ class Options:
 def schedule(
     requests: Sequence[Request], cluster: Cluster, model: Model, options: Options, *, seed: int
 ) -> Assignments:
-    """One schedule."""
+    """Return the schedule. Raises `RequestError` if a job does not fit on the cluster."""
     instance = search.Instance(requests, cluster, model)
     ran = instance.run(_Policy(instance, backfill=options.backfill))
     assert ran is not None  # it takes any free GPUs

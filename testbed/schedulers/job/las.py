@@ -39,7 +39,7 @@ class Options:
 def schedule(
     requests: Sequence[Request], cluster: Cluster, model: Model, options: Options, *, seed: int
 ) -> Assignments:
-    """One schedule, with all its interruptions."""
+    """Return the schedule, with all its interruptions. Raises `RequestError` if a job does not fit on the cluster."""
     instance = search.Instance(requests, cluster, model)
     law = instance.law()
     ran = instance.run(_Policy(instance, law, options), law)

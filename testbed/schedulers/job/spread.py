@@ -34,7 +34,7 @@ def schedule(
 
 def _ranks(request: Request, over: Sequence[str], free: dict[str, list[Gpu]]) -> list[Gpu]:
     """Takes what ``request`` gets out of ``free``."""
-    taken = []
+    chosen = []
     for rank in range(request.gpus):
         first, end = rank * len(over) // request.gpus, (rank + 1) * len(over) // request.gpus
         part = over[first : max(end, first + 1)]
@@ -45,5 +45,5 @@ def _ranks(request: Request, over: Sequence[str], free: dict[str, list[Gpu]]) ->
                 f"{', '.join(part)}. Give the topology more hosts, or use `packed`, `random`, "
                 "or a placement file."
             )
-        taken.append(free[router].pop(0))
-    return taken
+        chosen.append(free[router].pop(0))
+    return chosen

@@ -37,7 +37,7 @@ class Options:
 def schedule(
     requests: Sequence[Request], cluster: Cluster, model: Model, options: Options, *, seed: int
 ) -> Assignments:
-    """One schedule."""
+    """Return the schedule. Raises `RequestError` if a job does not fit on the cluster."""
     instance = search.Instance(requests, cluster, model)
     law = instance.law()
     ran = instance.run(_Policy(instance, law, options.share), law)

@@ -34,8 +34,10 @@ RECEIVER, SENDER = 1, 0
 
 
 def main(arguments: Sequence[str]) -> int:
-    """One end of an exchange; its exit code: 0 done, 1 the peer is gone, 2 the request was wrong, 3 this machine cannot do it,
-    130 interrupted."""
+    """Run one end of an exchange, and return its exit code.
+
+    0: done, 1: the peer is gone, 2: the request was wrong, 3: this machine cannot do it, 130: interrupted.
+    """
     return interruption.guarded(lambda: _ended(arguments))
 
 
@@ -50,7 +52,7 @@ def _ended(arguments: Sequence[str]) -> int:
         sends = asked.role == "send"
         place = _place(asked, transport, sends=sends)
         run = exchange.send if sends else exchange.receive
-        told = run(transport.listen(place), transport, Asked(int(Size.parse(asked.bytes)), asked.rounds), _progress)
+        result = run(transport.listen(place), transport, Asked(int(Size.parse(asked.bytes)), asked.rounds), _progress)
     except TestbedError as error:
         print(text.paragraph(f"error: {error}"), file=sys.stderr)
         return error.exit_code
@@ -64,7 +66,7 @@ def _ended(arguments: Sequence[str]) -> int:
         "peer": asked.peer,
         "port": asked.port,
     }
-    print(json.dumps({**ends, **told.document()}, indent=2) if asked.json else _summary(told))
+    print(json.dumps({**ends, **result.document()}, indent=2) if asked.json else _summary(result))
     return 0
 
 
@@ -160,9 +162,9 @@ def _progress(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _summary(told: Told) -> str:
-    share = told.delivered / told.bytes if told.bytes else 0.0
+def _summary(result: Told) -> str:
+    share = result.delivered / result.bytes if result.bytes else 0.0
     return (
-        f"{len(told.rounds)} messages, {told.bytes / 1e6:,.1f} MB, {share:.2%} delivered in {told.seconds:.3f} s: "
-        f"{told.bits_per_s / 1e9:.3f} Gbit/s; {told.resent_bytes / 1e6:,.1f} MB sent again; {told.cpu_s:.2f} s of CPU"
+        f"{len(result.rounds)} messages, {result.bytes / 1e6:,.1f} MB, {share:.2%} delivered in {result.seconds:.3f} s: "
+        f"{result.bits_per_s / 1e9:.3f} Gbit/s; {result.resent_bytes / 1e6:,.1f} MB sent again; {result.cpu_s:.2f} s of CPU"
     )

@@ -88,11 +88,11 @@ def send(listening: Listening, _transport: Transport, asked: Asked, progress: Pr
     def one(number: int) -> Delivery:
         return endpoint.post_send(1, _gradient(number, asked), None).wait()
 
-    told = _rounds(asked.rounds, one, lambda: endpoint.counters(1).rtt_us, progress)
+    result = _rounds(asked.rounds, one, lambda: endpoint.counters(1).rtt_us, progress)
     report = bytearray(REPORT_BYTES)
     endpoint.post_receive(1, Message(asked.rounds, REPORT, 0, REPORT_BYTES, "parameter"), report, Close()).wait()
     endpoint.end("over")
-    return Told(told.rounds, told.seconds, told.cpu_s, told.rtt_us, json.loads(report.rstrip(b" ")))
+    return Told(result.rounds, result.seconds, result.cpu_s, result.rtt_us, json.loads(report.rstrip(b" ")))
 
 
 def receive(listening: Listening, transport: Transport, _asked: Asked, progress: Progress) -> Told:
@@ -107,15 +107,15 @@ def receive(listening: Listening, transport: Transport, _asked: Asked, progress:
     def one(number: int) -> Delivery:
         return endpoint.post_receive(0, _gradient(number, asked), None, transport.close("gradient")).wait()
 
-    told = _rounds(asked.rounds, one, lambda: endpoint.counters(0).rtt_us, progress)
-    _report(endpoint, asked, told)
+    result = _rounds(asked.rounds, one, lambda: endpoint.counters(0).rtt_us, progress)
+    _report(endpoint, asked, result)
     endpoint.end("over")
-    return told
+    return result
 
 
-def _report(endpoint: Endpoint, asked: Asked, told: Told) -> None:
+def _report(endpoint: Endpoint, asked: Asked, result: Told) -> None:
     """The peer leaves after this, with or without an answer."""
-    report = json.dumps(told.totals()).encode().ljust(REPORT_BYTES)
+    report = json.dumps(result.totals()).encode().ljust(REPORT_BYTES)
     with contextlib.suppress(TransportError):
         endpoint.post_send(0, Message(asked.rounds, REPORT, 0, len(report), "parameter"), report).wait()
 

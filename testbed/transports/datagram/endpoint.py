@@ -99,15 +99,15 @@ class DatagramEndpoint:
         memory = None if data is None else _memory(bytes(data) if isinstance(data, bytes) else data)
         if tag is None and engine.core.tagger is not None:
             tag = engine.core.tagger(m, data, engine.library.endpoint_segment(engine.pointer, to))
-        said = engine.tags(to, m, data, tag) if tag else []
+        packet_tags = engine.tags(to, m, data, tag) if tag else []
         if (engine.place.rank, to) in self.flows:
             with engine.lock:
                 engine.offered += m.bytes
                 if m.stage == "gradient":
-                    engine.tagged += len(said)
-                    engine.important += sum(not each.droppable for each in said)
+                    engine.tagged += len(packet_tags)
+                    engine.important += sum(not each.droppable for each in packet_tags)
         handle = engine.library.endpoint_send(
-            engine.pointer, to, m.round, _name(m), m.bytes, memory, engine.written(said) if tag else None,
+            engine.pointer, to, m.round, _name(m), m.bytes, memory, engine.written(packet_tags) if tag else None,
             *_spans(m.critical),
         )  # fmt: skip
         return DatagramTransfer(engine, handle, to, m, memory)

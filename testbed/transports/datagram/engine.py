@@ -69,9 +69,9 @@ class Engine:
         ports = (ctypes.c_uint16 * ranks)(*self.ports)
         counters = -1 if place.counters is None else place.counters
         # Under virtual time each separately: a host's queue would count, and drop, them together.
-        ways = place.paths if core.sprays else ()
-        segments = SEGMENTS if place.copying and not ways else 1
-        paths = [address.encode() for each in ways for address in each]
+        spray_paths = place.paths if core.sprays else ()
+        segments = SEGMENTS if place.copying and not spray_paths else 1
+        paths = [address.encode() for each in spray_paths for address in each]
         self.pointer = self.library.endpoint_open(
             settings,
             addresses,
@@ -83,7 +83,7 @@ class Engine:
             counters,
             (place.first_counter + channel) * COUNTERS_BYTES,
             (ctypes.c_char_p * len(paths))(*paths),
-            len(ways[0]) if ways else 0,
+            len(spray_paths[0]) if spray_paths else 0,
             not place.copying,
         )
         if not self.pointer:
@@ -107,10 +107,12 @@ class Engine:
             return [tag(span, value) for span, value in zip(spans, tags.drawn(m, len(spans)), strict=True)]
         return [tag((at, size), whole[at : at + size]) for at, size in spans]
 
-    def written(self, said: Sequence[Tag]) -> bytes:
+    def written(self, packet_tags: Sequence[Tag]) -> bytes:
         """The second byte of the IP header of each packet: its band is a class selector (RFC 2474), and whether it may be marked."""
         marked = self.core.marked
-        return bytes(each.band << CLASS_SELECTOR | (MARKABLE if marked and not each.droppable else 0) for each in said)
+        return bytes(
+            each.band << CLASS_SELECTOR | (MARKABLE if marked and not each.droppable else 0) for each in packet_tags
+        )
 
     def counted(self) -> tuple[native.OwnCounters, int]:
         """Return the counters of its socket, and the largest number of packets sent to a peer at one time."""

@@ -45,7 +45,8 @@ class Timing(Protocol):
         ...
 
     def heard(self, round: int, took_ns: int, own_ns: int, lost: float) -> None:
-        """One ended: so long after the round's clock began, and its own, and this share is missing."""
+        """Record the end of a message: its time in ns since the round's clock began, and its own, and its missing
+        fraction."""
         ...
 
 

@@ -113,10 +113,10 @@ class FramedEndpoint:
             link.close()
         self._fail(TransportError(reason, gone=gone))
 
-    def _run(self, what: Callable[..., None], *told: object) -> None:
+    def _run(self, what: Callable[..., None], *arguments: object) -> None:
         def carry_out() -> None:
             try:
-                what(*told)
+                what(*arguments)
             except (OSError, struct.error) as error:
                 self._fail(error)
 

@@ -58,9 +58,11 @@ class Recording:
         path = path_of(folder, rank)
         try:
             head, *lines = [json.loads(line) for line in path.read_text().splitlines()]
-            said = {"version": VERSION, "rank": rank, "ranks": ranks}
-            if head != said:
-                raise RequestError(f"{path} is from another training: {shown(head)} instead of {said}. Record it again")
+            expected = {"version": VERSION, "rank": rank, "ranks": ranks}
+            if head != expected:
+                raise RequestError(
+                    f"{path} is from another training: {shown(head)} instead of {expected}. Record it again"
+                )
             messages = {
                 Name(int(round), int(bucket), int(part), int(peer), str(end)): (
                     int(size),

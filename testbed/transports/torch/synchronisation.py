@@ -178,8 +178,8 @@ class Synchronisation:
         tensors = [one.detach() for one in (*module.parameters(), *module.buffers())]
         first = self.servers[0]
         for number, kind in enumerate(sorted({one.dtype for one in tensors}, key=str)):
-            mine = [one for one in tensors if one.dtype == kind]
-            flat = torch.cat([one.reshape(-1) for one in mine])
+            own = [one for one in tensors if one.dtype == kind]
+            flat = torch.cat([one.reshape(-1) for one in own])
             if not flat.numel():
                 continue
             message = Message(self._round, number, 0, _size(flat), "parameter")
@@ -188,7 +188,7 @@ class Synchronisation:
                 self._wait([self._endpoint.post_send(one, message, _memory(flat)) for one in others])
                 continue
             self._wait([self._endpoint.post_receive(first, message, _memory(flat), Close())])
-            for one, part in zip(mine, flat.split([each.numel() for each in mine]), strict=True):
+            for one, part in zip(own, flat.split([each.numel() for each in own]), strict=True):
                 one.copy_(part.view_as(one))
         self._round += 1
 
@@ -302,23 +302,23 @@ class Synchronisation:
         for the mean."""
         for part, server in enumerate(self.servers):
             begin, end = self._part(bucket.flat, part)
-            mine = bucket.flat[begin:end]
-            if not mine.numel() or self.rank not in (server, *self.workers):
+            own = bucket.flat[begin:end]
+            if not own.numel() or self.rank not in (server, *self.workers):
                 continue
-            up = Message(bucket.round, bucket.number, part, _size(mine), "gradient", element=mine.element_size())
+            up = Message(bucket.round, bucket.number, part, _size(own), "gradient", element=own.element_size())
             down = replace(up, stage="parameter")
             if server != self.rank:
-                tag = None if self.tagger is None else self.tagger(up, mine)
-                sending = self._endpoint.post_send(server, up, _memory(mine), tag)
+                tag = None if self.tagger is None else self.tagger(up, own)
+                sending = self._endpoint.post_send(server, up, _memory(own), tag)
                 bucket.gradients.append((Name(bucket.round, bucket.number, part, server, "send"), sending))
                 # The reply overwrites the sent data: no transfer reads a gradient after its server has closed it.
-                answer = self._endpoint.post_receive(server, down, _memory(mine), Close())
+                answer = self._endpoint.post_receive(server, down, _memory(own), Close())
                 bucket.means.append((Name(bucket.round, bucket.number, part, server, "receive"), answer))
                 continue
             close = Close() if bucket.whole else self.transport.close("gradient")
             for worker in self.workers:
                 if worker != self.rank:
-                    bucket.received[worker] = torch.empty_like(mine)
+                    bucket.received[worker] = torch.empty_like(own)
                     waiting = self._endpoint.post_receive(worker, up, _memory(bucket.received[worker]), close)
                     bucket.gradients.append((Name(bucket.round, bucket.number, part, worker, "receive"), waiting))
 
@@ -339,14 +339,14 @@ class Synchronisation:
 
     def _follow(self, bucket: _Bucket) -> None:
         ended = self._gathered(bucket)
-        holes = {name: self._heard(name, how) for (name, _), how in zip(bucket.gradients, ended, strict=True)}
+        holes = {name: self._note_delivery(name, how) for (name, _), how in zip(bucket.gradients, ended, strict=True)}
         if self.rank in self.servers:
             self._judge(bucket, ended)
             bucket.means += self._serve(
                 bucket, {name.peer: spans for name, spans in holes.items() if name.end == "receive"}
             )
         for (name, _), how in zip(bucket.means, self._wait([one for _, one in bucket.means]), strict=True):
-            self._tell(name, "parameter", how)
+            self._report_delivery(name, "parameter", how)
         if bucket.sent is not None:
             self._keep(bucket, {name: spans for name, spans in holes.items() if name.end == "send"})
         self._waited_s += time.monotonic() - bucket.begun
@@ -361,7 +361,7 @@ class Synchronisation:
                 raise
             raise _OverError("all who train have left") from None
 
-    def _heard(self, name: Name, how: Delivery) -> tuple[Span, ...]:
+    def _note_delivery(self, name: Name, how: Delivery) -> tuple[Span, ...]:
         """The missing ranges of a gradient: its own, or those of the replayed record."""
         holes = how.holes if self._recording is None else self._recording.holes(name, how.bytes)
         how = replace(how, delivered=how.bytes - sum(n for _, n in holes), holes=holes)
@@ -369,10 +369,10 @@ class Synchronisation:
         self._closed[how.closed] += 1
         if self._writer:
             self._writer(name, how.bytes, holes)
-        self._tell(name, "gradient", how)
+        self._report_delivery(name, "gradient", how)
         return holes
 
-    def _tell(self, name: Name, stage: Stage, how: Delivery) -> None:
+    def _report_delivery(self, name: Name, stage: Stage, how: Delivery) -> None:
         if self.ended:
             message = Message(name.round, name.bucket, name.part, how.bytes, stage)
             self.ended(name.peer, message, name.end == "send", how)
@@ -397,22 +397,22 @@ class Synchronisation:
         """Average the own part, and send it to all."""
         part = self.servers.index(self.rank)
         begin, end = self._part(bucket.flat, part)
-        mine = bucket.flat[begin:end]
-        if not mine.numel():
+        own = bucket.flat[begin:end]
+        if not own.numel():
             return []
-        element = mine.element_size()
-        total = torch.zeros(end - begin, dtype=torch.float64 if mine.dtype == torch.float64 else torch.float32)
+        element = own.element_size()
+        total = torch.zeros(end - begin, dtype=torch.float64 if own.dtype == torch.float64 else torch.float32)
         came = torch.full((end - begin,), len(self.workers), dtype=torch.int32)
-        gradients = {**bucket.received, self.rank: mine} if self.rank in self.workers else bucket.received
+        gradients = {**bucket.received, self.rank: own} if self.rank in self.workers else bucket.received
         for rank, gradient in sorted(gradients.items()):  # in one order, for all servers
             for at, size in holes.get(rank, ()):
                 gradient[at // element : (at + size) // element] = 0
                 came[at // element : (at + size) // element] -= 1
             total += gradient
-        mine.copy_(total / (came if self.fill == "mean_of_received" else len(self.workers)))
-        message = Message(bucket.round, bucket.number, part, _size(mine), "parameter", element=element)
+        own.copy_(total / (came if self.fill == "mean_of_received" else len(self.workers)))
+        message = Message(bucket.round, bucket.number, part, _size(own), "parameter", element=element)
         names = [Name(bucket.round, bucket.number, part, worker, "send") for worker in bucket.received]
-        return [(name, self._endpoint.post_send(name.peer, message, _memory(mine))) for name in names]
+        return [(name, self._endpoint.post_send(name.peer, message, _memory(own))) for name in names]
 
     def _keep(self, bucket: _Bucket, holes: dict[Name, tuple[Span, ...]]) -> None:
         """The lost part of this rank's gradient, for its next one."""

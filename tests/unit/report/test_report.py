@@ -164,7 +164,7 @@ def test_headlines_come_first_and_papers_and_our_own_are_counted_apart(reported:
 
 
 def test_how_many_runs_were_repeated_is_told(reported: Path) -> None:
-    said = "| repeated, and compared | 30 of 60 runs, on whoever was free: 30 of them byte-identical |"
+    said = "| repeated, and compared | 30 of 60 runs, on any free worker: 30 of them byte-identical |"
     assert said in reported.with_suffix(".md").read_text()
 
 

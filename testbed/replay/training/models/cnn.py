@@ -92,10 +92,10 @@ def _gathered(patches: Array, shape: tuple[int, ...]) -> Array:
     count, side, _, channels = shape
     edge = KERNEL // 2
     padded = np.zeros((count, side + 2 * edge, side + 2 * edge, channels), np.float32)
-    told = patches.reshape(count, side, side, KERNEL**2, channels)
+    parts = patches.reshape(count, side, side, KERNEL**2, channels)
     for place in range(KERNEL**2):
         y, x = divmod(place, KERNEL)
-        padded[:, y : y + side, x : x + side] += told[:, :, :, place]
+        padded[:, y : y + side, x : x + side] += parts[:, :, :, place]
     return padded[:, edge:-edge, edge:-edge]
 
 
@@ -108,11 +108,11 @@ def _pooled(image: Array) -> tuple[Array, npt.NDArray[np.int64]]:
     return np.take_along_axis(four, which[..., None], axis=4)[..., 0], which
 
 
-def _unpooled(told: Array, which: npt.NDArray[np.int64], image: Array) -> Array:
+def _unpooled(gradient: Array, which: npt.NDArray[np.int64], image: Array) -> Array:
     """The gradient at each of the four, before the rectifiers that made ``image``."""
-    count, half, _, channels = told.shape
-    four = np.zeros((*told.shape, POOL**2), np.float32)
-    np.put_along_axis(four, which[..., None], told[..., None], axis=4)
+    count, half, _, channels = gradient.shape
+    four = np.zeros((*gradient.shape, POOL**2), np.float32)
+    np.put_along_axis(four, which[..., None], gradient[..., None], axis=4)
     spread = four.reshape(count, half, half, channels, POOL, POOL).transpose(0, 1, 4, 2, 5, 3).reshape(image.shape)
     return np.asarray(spread * (image > 0))
 

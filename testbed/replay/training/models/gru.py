@@ -41,16 +41,16 @@ class Gru:
         states, kept = self._run(flat_, inputs)
         after = states[1:].reshape(-1, size)
         wrong = error(after @ last + last_bias, classes.T.ravel())
-        told = (wrong @ last.T).reshape(length, count, size)
+        from_above = (wrong @ last.T).reshape(length, count, size)
         parts = [np.zeros_like(part) for part in (of_input, of_state, bias, bias_new)]
         below = np.zeros((count, size), np.float32)
         for at in range(length - 1, -1, -1):
-            update, reset, new, heard = kept[at]
+            update, reset, new, from_state = kept[at]
             state = states[at]
-            below = below + told[at]
+            below = below + from_above[at]
             to_new = below * (1 - update) * (1 - new**2)
             to_update = below * (state - new) * update * (1 - update)
-            to_reset = to_new * heard * reset * (1 - reset)
+            to_reset = to_new * from_state * reset * (1 - reset)
             gates = np.concatenate((to_update, to_reset, to_new), axis=1)
             np.add.at(parts[0], inputs[:, at], gates)
             back = np.concatenate((to_update, to_reset, to_new * reset), axis=1)
@@ -72,15 +72,15 @@ class Gru:
         states = np.zeros((length + 1, count, size), np.float32)
         kept: list[tuple[Array, ...]] = []
         for at in range(length):
-            said, state = of_input[inputs[:, at]] + bias, states[at]
+            from_input, state = of_input[inputs[:, at]] + bias, states[at]
             back = state @ of_state
             update, reset = (
-                _squashed(said[:, place] + back[:, place]) for place in (slice(size), slice(size, 2 * size))
+                _squashed(from_input[:, place] + back[:, place]) for place in (slice(size), slice(size, 2 * size))
             )
-            heard = back[:, 2 * size :] + bias_new
-            new = np.tanh(said[:, 2 * size :] + reset * heard)
+            from_state = back[:, 2 * size :] + bias_new
+            new = np.tanh(from_input[:, 2 * size :] + reset * from_state)
             states[at + 1] = (1 - update) * new + update * state
-            kept.append((update, reset, new, heard))
+            kept.append((update, reset, new, from_state))
         return states, kept
 
 

@@ -44,7 +44,7 @@ UDP_IP_HEADERS = 28
 
 
 class Congestion(Structure):
-    """``struct congestion_settings``."""
+    """``struct congestion_settings`` of the C core."""
 
     _fields_ = (
         ("control", c_uint32), ("step_permille", c_uint32), ("decrease_permille", c_uint32), ("first_permille", c_uint32),
@@ -53,7 +53,7 @@ class Congestion(Structure):
 
 
 class Settings(Structure):
-    """``struct dg_settings``."""
+    """``struct dg_settings`` of the C core."""
 
     _fields_ = (
         ("rank", c_uint32), ("ranks", c_uint32), ("segment", c_uint32), ("reorder", c_uint32), ("rtts_permille", c_uint32),
@@ -64,7 +64,7 @@ class Settings(Structure):
 
 
 class Close(Structure):
-    """``struct dg_closing_rule``."""
+    """``struct dg_closing_rule`` of the C core."""
 
     _fields_ = (
         ("tolerance", c_double), ("fraction", c_double), ("lt_ns", c_int64), ("after_ns", c_int64), ("group", c_uint64),
@@ -73,7 +73,7 @@ class Close(Structure):
 
 
 class Result(Structure):
-    """``struct dg_result``."""
+    """``struct dg_result`` of the C core."""
 
     _fields_ = (
         ("bytes", c_uint64), ("delivered", c_uint64), ("resent", c_uint64), ("first_ns", c_uint64), ("last_ns", c_uint64),
@@ -83,7 +83,7 @@ class Result(Structure):
 
 
 class Counters(Structure):
-    """``struct dg_counters``."""
+    """``struct dg_counters`` of the C core."""
 
     _fields_ = tuple(
         (name, c_uint64)
@@ -104,7 +104,7 @@ class Counters(Structure):
 
 
 class OwnCounters(Structure):
-    """``struct endpoint_counters``."""
+    """``struct endpoint_counters`` of the C core."""
 
     _fields_ = tuple(
         (name, c_uint64) for name in ("overflowed", "not_sent", "foreign", "wake_ups", "received", "sent", "forged")
@@ -112,13 +112,13 @@ class OwnCounters(Structure):
 
 
 class Span(Structure):
-    """``struct dg_span``."""
+    """``struct dg_span`` of the C core."""
 
     _fields_ = (("offset", c_uint64), ("bytes", c_uint64))
 
 
 class Packet(Structure):
-    """``struct dg_packet``."""
+    """``struct dg_packet`` of the C core."""
 
     _fields_ = (
         ("rank", c_uint32), ("header_bytes", c_uint32), ("payload_bytes", c_uint32), ("tag", c_uint32),
