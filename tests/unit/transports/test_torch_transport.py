@@ -345,14 +345,14 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
     for transport in ("tcp", "tcp:close=0.8", "ltp:broadcast=tcp"):
         with pytest.raises(RequestError, match="PyTorch sends over TCP"):
             Synchronisation(0, addresses(2), transport)
-    with pytest.raises(RequestError, match="record them first"):
+    with pytest.raises(RequestError, match="Record them first"):
         Synchronisation(0, addresses(2), replay=tmp_path)
     with group(2, "ltp") as ranks:
         with pytest.raises(RequestError, match="int64"):
             ranks[0].exchange(torch.zeros(8, dtype=torch.int64), 0, last=True)
         with pytest.raises(RequestError, match="main memory"):
             ranks[0].exchange(torch.zeros(8, device="meta"), 0, last=True)
-    with group(2, "ltp", disperse=True) as ranks, pytest.raises(RequestError, match="leave out disperse"):
+    with group(2, "ltp", disperse=True) as ranks, pytest.raises(RequestError, match="Leave out disperse"):
         ranks[0].exchange(torch.zeros(8, dtype=torch.float64), 0, last=True)
 
 
@@ -369,7 +369,7 @@ def test_a_recording_of_another_training_is_named(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="another training"):
         Recording.read(tmp_path, 0, 3)
     (tmp_path / "holes-0.jsonl").write_text("[]\nnonsense")
-    with pytest.raises(RequestError, match="no recording of holes"):
+    with pytest.raises(RequestError, match="no recording of missing ranges"):
         Recording.read(tmp_path, 0, 2)
 
 
