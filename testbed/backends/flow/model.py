@@ -256,7 +256,9 @@ def _rounds(
             for flow, size in payload.items():
                 if size:
                     one = Carries((job.job, *flow, first.get((operation.group, flow), 0) + channel), float(size))
-                    key = None if flows.lockstep(operation) else (size, *crosses(one.connection))
+                    links = () if job.bands else tuple(crosses(one.connection))
+                    # By priority, chance decides for each flow which job's goes first.
+                    key = None if flows.lockstep(operation) else (size, links, one.connection if job.bands else None)
                     alike.setdefault(key, []).append(one)
             found[number] += alike.values()
     return [parts for parts in found if parts]

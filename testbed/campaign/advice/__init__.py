@@ -174,9 +174,10 @@ def _option(each: _Compared, base: _Compared, *, placed: bool) -> Option:
     outside = _outside(each.experiment) or _outside(base.experiment)
     error = gain_error(_plain_name(each), inside=outside is None)
     by_seeds, reasons = _outcome(each, base)
+    is_compared = _is_compared(each)
     low, high = _interval(each.result, error)
     outcome = by_seeds
-    if _is_compared(each) and not wording.sign_unknown(reasons):
+    if is_compared and not wording.sign_unknown(reasons):
         alike = outside is None or wording.bounded(reasons)
         outcome = outcome_of(each.result.speedup_mean, low, high, alike=alike)
     return Option(
@@ -187,7 +188,7 @@ def _option(each: _Compared, base: _Compared, *, placed: bool) -> Option:
         high=high,
         gain_last10=base.result.last10_mean_s / each.result.last10_mean_s,
         outcome=outcome,
-        reason=wording.reason(
+        reason=wording.TOO_SHORT if not is_compared else wording.reason(
             each.kind, by_seeds, reasons, each.result, base.result, each.demand, base.demand,
             slots_s=[job.grid.period_ns / 1e9 for job in each.experiment.runs[0].plan.jobs if job.grid is not None], placed=placed,
         ) + wording.within_error(error) * (outcome == "inconclusive" != by_seeds),
@@ -222,7 +223,7 @@ def _outcome(each: _Compared, base: _Compared) -> tuple[Outcome, tuple[Reason, .
     """How it compares with the baseline, and why it gains nothing if it does not."""
     stated = next((found for found in each.result.findings if isinstance(found, Compared)), None)
     if stated is None:  # too short for a comparison, or of an invalid run
-        return "inconclusive", (NoCauseKnown(),)
+        return "inconclusive", ()
     reasons = tuple(reason for reason in stated.reasons if not isinstance(reason, NoCoordination | NoCauseKnown))
     if wording.sign_unknown(reasons):
         return "inconclusive", reasons

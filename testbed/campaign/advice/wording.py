@@ -27,6 +27,7 @@ from testbed.core.units import Rate
 from testbed.models.flow_error import GainError
 
 OUTSIDE = "outside the validated range"
+TOO_SHORT = "These are too few iterations to tell: raise --iterations."
 CONFIRM = "The interval includes 1: confirm it with --emulate."
 SIGN_UNKNOWN = (
     "Jobs drift apart by chance under the baseline there, and the simulator does not know how far. "
@@ -193,7 +194,8 @@ def headline(options: Sequence[Option], best: Option, undecided: Option | None) 
     base, placement = options[0], _better_placement(options, best)
     perhaps = ""
     if undecided is not None and gain(undecided) > gain(best):
-        perhaps = f" {title(undecided)} may be faster{' still' * (best is not base)}: {gain(undecided):.2f}× {_interval(undecided)}. {CONFIRM}"
+        perhaps = f" {title(undecided)} may be faster{' still' * (best is not base)}: {gain(undecided):.2f}× {_interval(undecided)}. "
+        perhaps += CONFIRM if undecided.low <= 1 else TOO_SHORT
     if best.kind == "baseline" and perhaps:
         return f"Unknown whether a congestion control or scheduler is faster than {title(base)}.{perhaps} {base.reason}{placement}"
     if best.kind == "baseline":

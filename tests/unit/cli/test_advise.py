@@ -97,6 +97,14 @@ def test_too_few_frames_for_each_flow(capsys: pytest.CaptureFixture[str]) -> Non
     assert found["helps"] is False
 
 
+def test_too_few_iterations_decide_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    found = asked(
+        capsys, *EQUAL, "--iterations", "5", "--seeds", "1", "--system", "reno", "mltcp_reno", "--rate", "500mbit"
+    )
+    mltcp = option(found, "mltcp_reno")
+    assert (mltcp["outcome"], mltcp["reason"]) == ("inconclusive", wording.TOO_SHORT) and found["helps"] is False
+
+
 def test_a_sign_is_claimed_where_something_else_bounds_the_difference() -> None:
     few = FewFrames("s1-s2", "ecn", 40.0, 32)
     assert wording.sign_unknown([few])
