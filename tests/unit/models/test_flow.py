@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
@@ -12,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.models import fluid
+from testbed.backends.flow import model
+from testbed.models import compiled, flow_simulator, fluid
 from testbed.models.curves import FAIR, Curve
 from testbed.models.flow_simulator import Ended, FlowJob, Loop, Node
 from testbed.models.weight_function import Force
@@ -218,3 +220,42 @@ def test_compiled_loops_give_the_same_bytes() -> None:
     if done.returncode == 77:
         pytest.skip("Numba is not installed")
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_equal_flows_over_the_same_links_are_one_node() -> None:
+    """Four flows of 25 and one node that stands for them, next to a fifth flow: the same times, and frames for each flow."""
+    ends = []
+    for nodes in ([Node(25.0, (), (0,))] * 4, [Node(25.0, (), (0,), (4.0,), flows=4)]):
+        loop = Loop([FlowJob(tuple(nodes)), FlowJob((Node(40.0, (), (0,)),))], [10.0], threshold=[20.0])
+        loop.advance(1.0)
+        assert loop.state.flows_on[0] == 5
+        loop.advance(40.0)
+        ends.append([(one.job, round(one.end_s, 9)) for one in loop.taken()[0]])
+    assert ends[0] == ends[1] and len(ends[0]) >= 2
+
+
+def test_joined_timers_end_at_the_same_times() -> None:
+    """Two ranks compute alike, exchange inside their server, compute again, and then send; the chain becomes one timer."""
+    nodes = [
+        Node(0.5), Node(0.5), Node(0.1, (0, 1)), Node(0.2, (0, 2)), Node(0.2, (1, 2)), Node(10.0, (3, 4), (0,)), Node(0.3, (5,)), Node(0.4, (5,)),
+    ]  # fmt: skip
+    joined = [node for node, _, _ in model._joined([(node, None, ()) for node in nodes])]
+    assert [(round(node.amount, 9), node.after) for node in joined] == [
+        (0.8, ()),
+        (10.0, (0,)),
+        (0.3, (1,)),
+        (0.4, (1,)),
+    ]
+    ends = []
+    for own in (nodes, joined):
+        loop = Loop([FlowJob(tuple(own))], [10.0])
+        loop.advance(20.0)
+        ends.append([round(one.end_s, 9) for one in loop.taken()[0]])
+    assert ends[0] == ends[1] and len(ends[0]) == 9
+
+
+def test_compiled_loops_are_looked_for_under_their_name() -> None:
+    """Numba names a file after the module and the function."""
+    assert f"{flow_simulator.__name__.rsplit('.', 1)[-1]}.{flow_simulator.advance.__name__}-*" in inspect.getsource(
+        compiled._kept
+    )
