@@ -61,7 +61,8 @@ def jobs_table(advice: Advice) -> Sheet:
         ]
         for job in advice.jobs
     ]
-    title = f"{count(len(advice.jobs), 'job')} at {Rate.parse(advice.rate)} ({plain(advice.topo)}), mean iteration"
+    length = f"{count(advice.iterations, 'iteration')}, {count(advice.seeds, 'seed')}"
+    title = f"{count(len(advice.jobs), 'job')} at {Rate.parse(advice.rate)} ({plain(advice.topo)}), mean of {length}"
     return Sheet(columns, rows, title)
 
 
