@@ -62,7 +62,7 @@ static void mount(const char *source, const char *target, const char *type,
 	check(call(SYS_mount, source, target, type, flags), target);
 }
 
-__attribute__((force_align_arg_pointer, noreturn)) void _start(void)
+_Noreturn __attribute__((force_align_arg_pointer)) void _start(void)
 {
 	/* Until /proc is mounted, it is this machine's, and "self" the kernel. */
 	check(call(SYS_chdir, "/proc/self/cwd", 0, 0, 0), "chdir");
