@@ -119,11 +119,13 @@ def _reasons(row: Result, base: Result, demand: Demand, waits: Waits) -> Iterato
         if row.delivered is None:  # a transport may carry one job's bytes sooner
             yield OneJob()
         return
-    if demand.shares_link is False:
+    shared = demand.shares_link is not False  # or unknown
+    if shared:
+        yield from demand.overloads
+        yield from _periods(demand)
+        yield from _little_to_gain(base, demand)
+    else:
         yield NoSharedLink()
-    yield from demand.overloads
-    yield from _periods(demand)
-    yield from _little_to_gain(base, demand)
     if divides_windows(row) and demand.frames is not None and demand.frames.per_flow < FEWEST_FRAMES:
         yield demand.frames
     if demand.random_loss >= FEWEST_LOSSES:
@@ -131,9 +133,9 @@ def _reasons(row: Result, base: Result, demand: Demand, waits: Waits) -> Iterato
     share = waits.timeouts / (row.iterations * row.jobs * len(row.seeds))
     if share >= FEWEST_TIMEOUTS:
         yield Timeouts(waits.timeouts, waits.rto_min_s, share)
-    if _knows_phases(row) and demand.exposed_s and sum(demand.exposed_s) < HIDDEN * sum(demand.phases_s):
+    if shared and _knows_phases(row) and demand.exposed_s and sum(demand.exposed_s) < HIDDEN * sum(demand.phases_s):
         yield MostlyHidden(demand.phases_s, demand.exposed_s)
-    if row.role == base.role == "baseline":
+    if shared and row.role == base.role == "baseline":
         yield NoCoordination(row.system, base.system)
     if divides_windows(row) and demand.acks is not None:
         yield demand.acks

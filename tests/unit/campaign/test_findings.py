@@ -146,6 +146,14 @@ def test_what_is_all_right_is_no_reason(asked: Demand, waits: Waits) -> None:
     assert types(outcome(row("mltcp_reno", iterations=90), asked, waits).reasons) == {NoCauseKnown}
 
 
+def test_without_a_shared_link_phases_are_no_reason() -> None:
+    asked = Demand(
+        loads=(FULL,), periods_s=(1.0, 0.73), phases_s=(0.4, 0.4), exposed_s=(0.1, 0.1), shares_link=False, frames=FEW
+    )
+    assert outcome(row("mltcp_reno"), asked).reasons == (NoSharedLink(), FEW)
+    assert outcome(row("cubic"), asked).reasons == (NoSharedLink(),)
+
+
 def test_few_frames_matter_to_windows_of_mltcp_alone() -> None:
     asked = Demand(frames=FEW)
     paced = tuple(msgspec.structs.replace(job, windowed=False) for job in row("mltcp_dcqcn").per_job)
