@@ -51,7 +51,7 @@ def summarise(*experiments: Experiment) -> Summary:
         offered_load=demands[experiments[0].path].most,
         overloads=tuple(dict.fromkeys(load for asked in demands.values() for load in asked.overloads)),
         results=tuple(
-            _stated(result, results[0], demands[each.path], _waits(of.runs))
+            _stated(result, results, demands[each.path], _waits(of.runs))
             for result, (each, of) in zip(results, by_system, strict=True)
         ),
     )
@@ -63,9 +63,10 @@ def _repeated(result: Result) -> Word:
     return status if status in ("suspect", "invalid") else "valid"
 
 
-def _stated(result: Result, base: Result, asked: Demand, waits: Waits) -> Result:
-    """With its findings, in isolation and against the baseline, as data and in words."""
-    found = findings.compared(result, base, asked, waits)
+def _stated(result: Result, results: Sequence[Result], asked: Demand, waits: Waits) -> Result:
+    """With its findings, in isolation and against the baseline (the first result), as data and in words."""
+    base = results[0]
+    found = findings.compared(result, base, asked, waits, results)
     whole = (*found, *findings.own(result))
     return msgspec.structs.replace(
         result, findings=whole, conclusion=answer.sentence(result, base, whole) if found else None

@@ -20,7 +20,7 @@ from testbed.campaign.findings import demand
 from testbed.campaign.findings.demand import ALIKE, Demand
 from testbed.campaign.summary import summarise
 from testbed.core import system_text
-from testbed.core.runs.findings import Compared, NoCauseKnown, NoCoordination, Outcome, Reason
+from testbed.core.runs.findings import Compared, NoCauseKnown, NoCoordination, OtherBase, Outcome, Reason
 from testbed.core.runs.load import Experiment
 from testbed.core.runs.summary import Result
 from testbed.core.units import Rate
@@ -224,7 +224,9 @@ def _outcome(each: _Compared, base: _Compared) -> tuple[Outcome, tuple[Reason, .
     stated = next((found for found in each.result.findings if isinstance(found, Compared)), None)
     if stated is None:  # too short for a comparison, or of an invalid run
         return "inconclusive", ()
-    reasons = tuple(reason for reason in stated.reasons if not isinstance(reason, NoCoordination | NoCauseKnown))
+    reasons = tuple(
+        reason for reason in stated.reasons if not isinstance(reason, NoCoordination | OtherBase | NoCauseKnown)
+    )
     if wording.sign_unknown(reasons):
         return "inconclusive", reasons
     if stated.outcome == "faster" or reasons:

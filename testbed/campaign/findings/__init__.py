@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from testbed.campaign.findings.demand import ALIKE, Demand, common_divisor
+from testbed.congestion import catalogue
+from testbed.core import system_text
 from testbed.core.runs.findings import (
     Active,
     AtIdeal,
@@ -21,6 +23,7 @@ from testbed.core.runs.findings import (
     NoSharedLink,
     NotInterleaved,
     OneJob,
+    OtherBase,
     Outcome,
     Periods,
     RandomLoss,
@@ -48,8 +51,13 @@ class Waits:
     rto_min_s: float = 0.2
 
 
-def compared(row: Result, base: Result, demand: Demand, waits: Waits = Waits()) -> tuple[Finding, ...]:
-    """Compare a result with its baseline, with reasons if there is no gain; empty for an invalid result."""
+def compared(
+    row: Result, base: Result, demand: Demand, waits: Waits = Waits(), others: Sequence[Result] = ()
+) -> tuple[Finding, ...]:
+    """Compare a result with its baseline, with reasons if there is no gain; empty for an invalid result.
+
+    ``others``: results of the same experiment, among them perhaps the base of MLTCP.
+    """
     if row == base or "invalid" in (*row.verdicts, *base.verdicts):
         return ()
     against, found = base.system, list[Finding]()
@@ -57,7 +65,11 @@ def compared(row: Result, base: Result, demand: Demand, waits: Waits = Waits()) 
         found.append(short)
     else:
         outcome = _outcome(row)
-        reasons = () if outcome == "faster" else tuple(_reasons(row, base, demand, waits)) or (NoCauseKnown(),)
+        reasons = (
+            ()
+            if outcome == "faster"
+            else tuple(_reasons(row, base, demand, waits)) or (_unexplained(row, base, others),)
+        )
         found.append(Compared(outcome, against, row.speedup_mean, row.speedup_mean_ci95, len(row.seeds), reasons))
         found += _each_job(row)
     return tuple(found)
@@ -139,6 +151,15 @@ def _reasons(row: Result, base: Result, demand: Demand, waits: Waits) -> Iterato
         yield NoCoordination(row.system, base.system)
     if divides_windows(row) and demand.acks is not None:
         yield demand.acks
+
+
+def _unexplained(row: Result, base: Result, others: Sequence[Result]) -> OtherBase | NoCauseKnown:
+    """Return what is left where no cause is known: the speed-up of MLTCP's base, if that is not the baseline."""
+    family = catalogue.families().get(system_text.name_of(row.system))
+    if family is None or family.base is None or family.base == system_text.name_of(base.system):
+        return NoCauseKnown()
+    same = [each for each in others if each.system == family.base and each.scheduler == row.scheduler]
+    return OtherBase(family.base, same[0].speedup_mean if same else None)
 
 
 def divides_windows(row: Result) -> bool:

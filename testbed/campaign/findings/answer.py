@@ -23,6 +23,7 @@ from testbed.core.runs.findings import (
     NotInterleaved,
     OfferedLoad,
     OneJob,
+    OtherBase,
     Periods,
     RandomLoss,
     Reason,
@@ -171,6 +172,10 @@ def reason(found: Reason) -> str:
             return f"A wire loses {decimal(loss * 100)} % of its packets at random, which limits every window."
         case NoCoordination(system=system, against=against):
             return f"Neither {name(system)} nor {name(against)} uses iterations, so neither interleaves jobs by design."
+        case OtherBase(base=base, speedup=None):
+            return f"Its base is {name(base)}. Add --system {base} to compare the two."
+        case OtherBase(base=base, speedup=speedup):
+            return f"{name(base)}, its base, is {speedup:.2f}×."
         case NoCauseKnown():
             return "No cause is known."
 

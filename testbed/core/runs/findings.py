@@ -105,6 +105,13 @@ class NoCoordination(msgspec.Struct, tag_field="finding", tag="no coordination",
     against: str
 
 
+class OtherBase(msgspec.Struct, tag_field="finding", tag="other base", frozen=True):
+    """No other cause is known, and MLTCP modifies a congestion control that is not the baseline."""
+
+    base: str
+    speedup: float | None  # of the base, to the baseline; None: no run has the base
+
+
 class NoCauseKnown(msgspec.Struct, tag_field="finding", tag="no cause known", frozen=True):
     """None of the known causes applies."""
 
@@ -123,6 +130,7 @@ Reason = (
     | Timeouts
     | RandomLoss
     | NoCoordination
+    | OtherBase
     | NoCauseKnown
 )
 

@@ -26,6 +26,7 @@ from testbed.core.runs.findings import (
     NoCauseKnown,
     OfferedLoad,
     OneJob,
+    OtherBase,
     Periods,
     SharedAcks,
     Timeouts,
@@ -48,7 +49,7 @@ def test_names_are_written_as_people_do(system: str, written: str) -> None:
 
 
 REASONS = (OneJob(), MostlyHidden((0.4, 0.4), (0.1, 0.1)), SharedAcks("s1-s2"), OfferedLoad("s1-s2", 5e8, 1.25), Periods((1.0, 0.6), None, 0.4), FewFrames("s1-s2", "ecn", 40, 32), Timeouts(3, 0.2, 0.05),
-           AtIdeal("reno", 1.001), NoCauseKnown())  # fmt: skip
+           AtIdeal("reno", 1.001), OtherBase("cubic", 0.88), OtherBase("cubic", None), NoCauseKnown())  # fmt: skip
 FINDINGS: tuple[Finding, ...] = (
     Compared("faster", "reno", 1.3, (1.2, 1.4), 3), Compared("slower", "reno", 0.9, None, 1, (NoCauseKnown(),)),
     Compared("no difference", "reno", 1.0, None, 1, REASONS), Compared("inconclusive", "reno", 1.0, (0.9, 1.1), 3, (NoCauseKnown(),)),
@@ -69,6 +70,11 @@ def test_what_is_not_all_is_never_called_all() -> None:
 
 def test_every_reason_is_put_into_words() -> None:
     assert all(answer.reason(one).endswith(".") for one in REASONS)
+
+
+def test_a_base_that_is_not_the_baseline_is_named_with_its_speedup_or_its_flag() -> None:
+    assert answer.reason(OtherBase("cubic", 0.88)) == "CUBIC, its base, is 0.88×."
+    assert "--system cubic" in answer.reason(OtherBase("cubic", None))
 
 
 def test_what_is_invalid_has_no_findings_but_advice() -> None:

@@ -35,6 +35,7 @@ from testbed.core.runs.findings import (
     NotInterleaved,
     OfferedLoad,
     OneJob,
+    OtherBase,
     Outcome,
     Periods,
     RandomLoss,
@@ -159,6 +160,20 @@ def test_few_frames_matter_to_windows_of_mltcp_alone() -> None:
     paced = tuple(msgspec.structs.replace(job, windowed=False) for job in row("mltcp_dcqcn").per_job)
     assert FewFrames not in types(outcome(row("mltcp_dcqcn", per_job=paced), asked).reasons)
     assert FewFrames not in types(outcome(row("cassini"), asked).reasons)
+
+
+def test_the_base_of_mltcp_explains_it_where_nothing_else_does() -> None:
+    slower, cubic = row("mltcp_cubic:slope=2", 0.87), row("cubic", 0.88)
+
+    def reasons(asked: Demand, *others: Result) -> tuple[Reason, ...]:
+        (one,) = (each for each in findings.compared(slower, BASE, asked, NONE, others) if isinstance(each, Compared))
+        return one.reasons
+
+    assert reasons(FITS, BASE, slower, cubic) == (OtherBase("cubic", 0.88),)
+    assert reasons(FITS, BASE, slower) == (OtherBase("cubic", None),)
+    assert reasons(FITS, BASE, slower, row("cubic", scheduler="packed")) == (OtherBase("cubic", None),)
+    assert reasons(Demand(frames=FEW), BASE, slower, cubic) == (FEW,)
+    assert outcome(row("mltcp_reno", 0.87)).reasons == (NoCauseKnown(),)
 
 
 def test_two_base_algorithms_coordinate_nothing() -> None:
@@ -312,3 +327,14 @@ def test_every_flow_of_an_exchange_between_experts_counts(tmp_path: Path) -> Non
     (compared,) = [one for one in found.results[1].findings if isinstance(one, Compared)]
     assert compared.outcome == "no difference"
     assert few in compared.reasons
+
+
+def test_the_base_of_mltcp_is_found_among_the_systems_of_a_run(tmp_path: Path) -> None:
+    slow = {"cubic": 1.3, "reno": 1.4, "mltcp_reno": 1.5}
+    found = summed(
+        tmp_path, lambda plan, _: slow[plan.system.label], ratio=0.5, system=list(slow), compute="0.5s", bytes="10MB"
+    )
+    (compared,) = [one for one in found.results[2].findings if isinstance(one, Compared)]
+    (reason,) = compared.reasons
+    assert isinstance(reason, OtherBase)
+    assert (reason.base, reason.speedup) == ("reno", pytest.approx(1.3 / 1.4, rel=0.01))
