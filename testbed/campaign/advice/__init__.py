@@ -190,7 +190,8 @@ def _option(each: _Compared, base: _Compared, *, placed: bool) -> Option:
         outcome=outcome,
         reason=wording.TOO_SHORT if not is_compared else wording.reason(
             each.kind, by_seeds, reasons, each.result, base.result, each.demand, base.demand,
-            slots_s=[job.grid.period_ns / 1e9 for job in each.experiment.runs[0].plan.jobs if job.grid is not None], placed=placed,
+            slots_s=[job.grid.period_ns / 1e9 for job in each.experiment.runs[0].plan.jobs if job.grid is not None],
+            placed=placed, outside=outside,
         ) + wording.within_error(error) * (outcome == "inconclusive" != by_seeds),
         reasons=reasons,
         confidence=wording.confidence(error, outside),
@@ -258,11 +259,8 @@ def _kinds(*, placed: bool) -> frozenset[Kind]:
 
 
 def _undecided(options: Sequence[Option], *, placed: bool) -> Option | None:
-    """The option on this network that may gain most, if its interval includes 1."""
-    may = [
-        one for one in options
-        if one.kind in _kinds(placed=placed) and one.outcome == "inconclusive" and wording.gain(one) > 1 + ALIKE and not wording.sign_unknown(one.reasons)
-    ]  # fmt: skip
+    """The option on this network that gains most of those that may be faster, but need not be."""
+    may = [one for one in options if one.kind in _kinds(placed=placed) and wording.may_gain(one)]
     return max(may, key=wording.gain, default=None)
 
 

@@ -71,7 +71,7 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     best: str  # of the options on this network; the baseline if none is faster
     reason: str
     confidence: str
-    may_help: str | None = None  # the option that may gain most: its interval includes 1
+    may_help: str | None = None  # the inconclusive option that may gain most: its interval ends above 1.05
     left_out: tuple[LeftOut, ...] = ()
     notes: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()

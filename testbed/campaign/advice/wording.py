@@ -33,6 +33,7 @@ SIGN_UNKNOWN = (
     "Jobs drift apart by chance under the baseline there, and the simulator does not know how far. "
     "Whether MLTCP makes them faster or slower is unknown."
 )
+WORTH = 1.05  # an interval that ends above this may be a gain (docs/how-to/advise.md)
 ROOM = " Whether servers are free for it is unknown without --cluster."
 
 
@@ -55,9 +56,9 @@ def shared(base: Result) -> str:
 
 def reason(
     kind: Kind, outcome: Outcome, reasons: Sequence[Reason], row: Result, base: Result, asked: Demand, before: Demand,
-    *, slots_s: Sequence[float], placed: bool,
+    *, slots_s: Sequence[float], placed: bool, outside: str | None,
 ) -> str:  # fmt: skip
-    """The reason for an option's gain, or for none. ``slots_s``: interval of each job's start slots, in s; ``placed``: servers are named."""
+    """The reason for an option's gain, or for none. ``slots_s``: interval of each job's start slots, in s; ``placed``: servers are named; ``outside``: why it is not validated."""
     if outcome == "faster":
         return _gains(kind, row, base, asked, before, placed=placed)
     if outcome == "slower" and any(
@@ -68,9 +69,18 @@ def reason(
             f"{_times(before.periods_s)}."
         )
     if kind in ("placement", "network"):
-        return _no_gain(kind, row, base, asked, before)
+        return _no_gain(kind, row, base, asked, before) or _unexplained(row, outside)
     unknown = SIGN_UNKNOWN if sign_unknown(reasons) else ""
-    return " ".join(filter(None, (*map(answer.reason, reasons), unknown, _losers(row))))
+    causes = (_unexplained(row, outside) if isinstance(one, NoCauseKnown) else answer.reason(one) for one in reasons)
+    return " ".join(filter(None, (*causes, unknown, _losers(row))))
+
+
+def _unexplained(row: Result, outside: str | None) -> str:
+    """The reason where no cause is known: outside the validated range the simulator itself is in doubt."""
+    if outside is None:
+        return answer.reason(NoCauseKnown())
+    computed = "no gain" if abs(row.speedup_mean - 1) <= ALIKE else f"{row.speedup_mean:.2f}×"
+    return f"The simulator computes {computed}; it is not validated for this: {outside.split(';')[0]}."
 
 
 def sign_unknown(reasons: Sequence[Reason]) -> bool:
@@ -144,7 +154,7 @@ def _losers(row: Result) -> str:
 
 
 def _no_gain(kind: Kind, row: Result, base: Result, asked: Demand, before: Demand) -> str:
-    """Another placement or network gains nothing where little is lost to sharing, or the same links are shared."""
+    """Another placement or network gains nothing where little is lost to sharing, or the same links are shared; empty if no cause is known."""
     if before.shares_link is False and kind == "placement":
         return answer.reason(NoSharedLink())
     if kind == "placement" and (ideal := findings.at_ideal(base)) is not None:
@@ -162,7 +172,7 @@ def _no_gain(kind: Kind, row: Result, base: Result, asked: Demand, before: Deman
             f"In isolation an iteration waits {_times(before.exposed_s)} for this network, and {_times(asked.exposed_s)} for the faster "
             f"one. Computing hides the rest of the communication."
         )
-    return answer.reason(NoCauseKnown())
+    return ""
 
 
 def confidence(error: GainError, outside: str | None) -> str:
@@ -193,24 +203,43 @@ def headline(options: Sequence[Option], best: Option, undecided: Option | None) 
     """The best option, and why it is; one that may be better (``undecided``), and a better placement that was not asked about."""
     base, placement = options[0], _better_placement(options, best)
     perhaps = ""
-    if undecided is not None and gain(undecided) > gain(best):
-        perhaps = f" {title(undecided)} may be faster{' still' * (best is not base)}: {gain(undecided):.2f}× {_interval(undecided)}. "
-        perhaps += CONFIRM if undecided.low <= 1 else TOO_SHORT
-    if best.kind == "baseline" and perhaps:
-        return f"Unknown whether a congestion control or scheduler is faster than {title(base)}.{perhaps} {base.reason}{placement}"
-    if best.kind == "baseline":
-        nothing = "No congestion control or scheduler" if placement else "Nothing on this network"
-        return f"{nothing} is faster than {title(base)}. {base.reason}{placement}"
-    ratio = f"{gain(best):.2f}× as fast as {title(base)} {_interval(best)}"
-    return f"Best without a faster network: {title(best)}, {ratio}. {best.reason}{perhaps}{placement}"
+    if undecided is not None and (best is base or gain(undecided) > gain(best)):
+        perhaps = f"{title(undecided)} may be faster {f'than {title(base)}' if best is base else 'still'}: {_gain_text(undecided)}. "
+        perhaps += TOO_SHORT if undecided.reason == TOO_SHORT else CONFIRM
+    if best is not base:
+        answered = (
+            f"{title(best)}, {gain(best):.2f}× as fast as {title(base)} {_interval(best)}. {best.reason} {perhaps}"
+        )
+    elif perhaps:
+        answered = f"Unknown: {perhaps} {base.reason}"
+    elif placement is not None or any(one.kind == "placement" and may_gain(one) for one in options):
+        answered = f"No congestion control or scheduler is faster than {title(base)}. {base.reason}"
+    else:
+        answered = f"Nothing on this network is faster than {title(base)}. {base.reason}"
+    if placement is not None:
+        first = f"Best: {title(placement)}, {_gain_text(placement)}, if the jobs can be placed so (--cluster)"
+        answered = f"{first}; else {answered}" if best is not base else f"{first}. {answered}"
+    elif best is not base:
+        answered = f"Best without a faster network: {answered}"
+    return " ".join(answered.split())
 
 
-def _better_placement(options: Sequence[Option], best: Option) -> str:
+def _better_placement(options: Sequence[Option], best: Option) -> Option | None:
     """A placement that gains more than the best option: without --cluster it does not count."""
-    for one in options:
-        if one.kind == "placement" and one.outcome == "faster" and gain(one) > gain(best):
-            return f" {_capital(title(one))} would be faster ({gain(one):.2f}×); give --cluster to count it."
-    return ""
+    return next(
+        (one for one in options if one.kind == "placement" and one.outcome == "faster" and gain(one) > gain(best)), None
+    )
+
+
+def may_gain(option: Option) -> bool:
+    """Return True if an inconclusive option may be faster: its interval ends above `WORTH`."""
+    emulated = option.emulated
+    high = option.high if emulated is None or emulated.verdict == "invalid" else emulated.high or emulated.gain_mean
+    return option.outcome == "inconclusive" and high > WORTH
+
+
+def _gain_text(option: Option) -> str:
+    return f"{gain(option):.2f}× {_interval(option)}"
 
 
 def _interval(option: Option) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from testbed.campaign import advice
 from testbed.campaign.advice import document, wording, workload
 from testbed.campaign.findings import answer
+from testbed.campaign.findings.demand import Demand
 from testbed.cli import main
 from testbed.core.errors import EXIT_OK, EXIT_REQUEST, RequestError
 from testbed.core.runs.findings import AtIdeal, FewFrames, NoCauseKnown, SmallShare
@@ -94,7 +96,7 @@ def test_too_few_frames_for_each_flow(capsys: pytest.CaptureFixture[str]) -> Non
     mltcp = option(found, "mltcp_reno")
     assert "few frames" in causes(mltcp) and (mltcp["outcome"], mltcp["validated"]) == ("inconclusive", False)
     assert mltcp["low"] < 0.84 and mltcp["high"] > 1.05 and wording.SIGN_UNKNOWN in mltcp["reason"]
-    assert found["helps"] is False
+    assert (found["helps"], found["may_help"]) == (False, "mltcp_reno") and found["reason"].startswith("Unknown:")
 
 
 def test_too_few_iterations_decide_nothing(capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,6 +126,28 @@ def test_rates_give_different_answers(capsys: pytest.CaptureFixture[str]) -> Non
     assert option(slow, "mltcp_reno")["gain_mean"] > 1.1 > option(middle, "mltcp_reno")["gain_mean"]
     lost = [one["jobs"][0]["shared_s"] / one["jobs"][0]["alone_s"] for one in found["rates"]]
     assert lost[0] > 1.3 > lost[1] > 1.05 > lost[2]
+
+
+@pytest.mark.parametrize("kind", ["system", "placement"])
+def test_no_gain_outside_the_validated_range_is_no_known_fact(kind: document.Kind) -> None:
+    row = Mock(speedup_mean=1.0, findings=(), ideal_s=None)
+
+    def told(outside: str | None) -> str:
+        return wording.reason(
+            kind,
+            "inconclusive",
+            [NoCauseKnown()],
+            row,
+            row,
+            Demand(),
+            Demand(),
+            slots_s=[],
+            placed=True,
+            outside=outside,
+        )
+
+    assert told(None) == answer.reason(NoCauseKnown())
+    assert told("64 workers; noise") == "The simulator computes no gain; it is not validated for this: 64 workers."
 
 
 def test_a_cluster_makes_placement_count(capsys: pytest.CaptureFixture[str]) -> None:
@@ -205,20 +229,33 @@ def test_the_headline_names_the_best_certain_option_and_a_better_placement() -> 
     unsure = msgspec.structs.replace(unsure, outcome="inconclusive")
     packed, slower = an_option("packed", "placement", 1.3, 1.1), an_option("cubic", "system", 0.9, 0.8)
     told = wording.headline([base, unsure, sure, packed], sure, unsure)
+    assert told.startswith("Best: placement packed, 1.30×") and "--cluster" in told
     for part in (
+        "; else MLTCP-Reno, 1.16× as fast as Reno (interval 1.05",
         "CASSINI may be faster still: 1.20×",
-        "MLTCP-Reno, 1.16× as fast as Reno (interval 1.05",
         "--emulate",
-        "packed",
-        "--cluster",
     ):
         assert part in told, part
     told = wording.headline([base, unsure, sure], sure, None)
     assert "CASSINI" not in told and "--cluster" not in told and "--emulate" not in told
     told = wording.headline([base, unsure], base, unsure)
-    assert told.startswith("Unknown whether") and "CASSINI may be faster: 1.20×" in told
-    assert "--cluster" in wording.headline([base, slower, packed], base, None)
-    assert "--cluster" not in wording.headline([base, slower], base, None)
+    assert told.startswith("Unknown: CASSINI may be faster than Reno: 1.20×")
+    assert wording.headline([base, slower, packed], base, None).startswith("Best: placement packed, 1.30×")
+    assert wording.headline([base, slower], base, None).startswith("Nothing on this network")
+    doubtful = msgspec.structs.replace(packed, outcome="inconclusive")
+    assert wording.headline([base, slower, doubtful], base, None).startswith("No congestion control")
+
+
+@pytest.mark.parametrize(("high", "unknown"), [(1.33, True), (1.04, False)])
+def test_the_answer_is_unknown_if_an_interval_reaches_well_above_1(high: float, unknown: bool) -> None:
+    """Whatever the computed gain is: 1.00× from 0.75 to 1.33 may be a gain."""
+    base = an_option("reno", "baseline", 1.0, 1.0)
+    doubtful = msgspec.structs.replace(an_option("mltcp_reno", "system", 1.0, 0.75), outcome="inconclusive", high=high)
+    undecided = advice._undecided([base, doubtful], placed=False)
+    assert (undecided is doubtful) == unknown
+    assert wording.headline([base, doubtful], base, undecided).startswith("Unknown:" if unknown else "Nothing")
+    slower = msgspec.structs.replace(doubtful, outcome="slower")
+    assert advice._undecided([base, slower], placed=False) is None
 
 
 @pytest.mark.parametrize(
