@@ -53,6 +53,7 @@ def run(parsed: argparse.Namespace) -> int:
             else:
                 images = [path for path in written if path.suffix == ".png"] or written[:1]
                 print(*map(text.plain, images), sep="\n", end="\n" if images else "")
+                failed = failed or not written
             counter.advance()
     if not drawn:
         missing = "figure with its table" if parsed.from_tables else "experiment"
@@ -109,6 +110,20 @@ def _one_figure(figure: Figure, results: Path, out: Path) -> list[Path]:
     from testbed.report import sections
 
     section = sections.one(figure, results, out)
-    for problem in section.problems:
+    problems = section.problems
+    if section.study.is_empty and not problems:
+        problems = (_no_experiment(figure, results),)
+    for problem in problems:
         print(text.paragraph(f"{figure.ID}: {problem}"), file=sys.stderr)
     return list(section.files)
+
+
+def _no_experiment(figure: Figure, results: Path) -> str:
+    from testbed.report import figures
+
+    if (pattern := figures.pattern(figure)) != figure.ID:
+        return f"no experiment of {results} has a name like `{pattern}`, the EXPERIMENTS of this figure."
+    return (
+        f"no experiment named `{figure.ID}` in {results}. This figure draws the experiment named like its ID: "
+        f"`mltcp run --name {figure.ID}`."
+    )

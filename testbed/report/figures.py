@@ -56,8 +56,13 @@ def every() -> list[Figure]:
 
 def id_for(experiment: str) -> str:
     """Return the id of the figure for an experiment of this id; the same id, unless a figure's pattern matches."""
-    patterns = {figure.ID: getattr(figure, "EXPERIMENTS", figure.ID) for figure in every()}
-    return next((id for id, pattern in patterns.items() if fnmatchcase(experiment, pattern)), experiment)
+    patterns = {figure.ID: pattern(figure) for figure in every()}
+    return next((id for id, one in patterns.items() if fnmatchcase(experiment, one)), experiment)
+
+
+def pattern(figure: Figure) -> str:
+    """Return the pattern of the names of the experiments that a figure draws: its ``EXPERIMENTS``, or else its ID."""
+    return str(getattr(figure, "EXPERIMENTS", figure.ID))
 
 
 def claims() -> Content:

@@ -13,7 +13,7 @@ import pytest
 import testbed
 from testbed import registry, spec, testing, transports
 from testbed.cli import main
-from testbed.core.errors import EXIT_OK, EXIT_REQUEST, RequestError
+from testbed.core.errors import EXIT_FAILED, EXIT_OK, EXIT_REQUEST, RequestError
 from testbed.planning.plan import plans, resolve
 from tests.support.paths import ROOT
 
@@ -124,6 +124,17 @@ def test_a_figure(elsewhere: Path) -> None:
     assert main(["run", *TINY, "--name", "worst-iteration"]) == EXIT_OK
     assert main(["figures", "results", "--figure", "./figure_worst_iteration.py"]) == EXIT_OK
     assert (elsewhere / "figures/worst-iteration.png").stat().st_size > 0
+
+
+def test_a_figure_without_its_experiment(elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (elsewhere / "results/other").mkdir(parents=True)
+    assert main(["figures", "results", "--figure", "./figure_worst_iteration.py"]) == EXIT_FAILED
+    said = " ".join(capsys.readouterr().err.split())
+    assert "no experiment named `worst-iteration` in results" in said and "`mltcp run --name worst-iteration`" in said
+    pattern = elsewhere / "figure_worst_iteration.py"
+    pattern.write_text(pattern.read_text() + 'EXPERIMENTS = "worst-*"\n')
+    assert main(["figures", "results", "--figure", "./figure_worst_iteration.py"]) == EXIT_FAILED
+    assert "a name like `worst-*`" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.fixture
