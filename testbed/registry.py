@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import TYPE_CHECKING
 
 from testbed.core.environment import ROOT
@@ -204,6 +204,19 @@ def _checked(kind: Kind, module: ModuleType, where: str) -> ModuleType:
     if missing := [attribute for attribute in kind.has if not hasattr(module, attribute)]:
         raise ContentError(f"{where} is no {kind.name}: it does not define {', '.join(missing)}.")
     return module
+
+
+def located(error: Exception, file: str | Path) -> str:
+    """Describe an error that the content ``file`` caused: the file, its last line that was executed, and the error."""
+    import traceback  # noqa: PLC0415
+
+    executed = [line for frame, line in traceback.walk_tb(error.__traceback__) if _is_code_of(frame.f_code, file)]
+    what = str(error) if isinstance(error, RequestError) else f"{type(error).__name__}: {error}"
+    return f"{file}, line {executed[-1]}: {what}" if executed else f"{file}: {what}"
+
+
+def _is_code_of(code: CodeType, file: str | Path) -> bool:
+    return os.path.abspath(code.co_filename) == os.path.abspath(file)
 
 
 def sha256(name: str) -> str | None:

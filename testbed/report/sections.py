@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from testbed import registry
 from testbed.core.runs.load import LoadError, Run
 from testbed.report import bases, figures
 from testbed.report.figures import Figure
@@ -58,10 +60,20 @@ def one(figure: Figure, results: Path, out: Path) -> Section:
         raise
     except Exception as error:
         # Errors in one run directory do not stop the other figures; this figure's section reports that it is missing.
-        problems.append(
-            f"{figure.ID} could not be made from these results ({type(error).__name__}: {error}): a fault of this program."
-        )
+        problems.append(_describe(error, figure))
     section = Section(figure, study, files, tuple(problems))
     for run in section.every_run:
         run.forget()
     return section
+
+
+def _describe(error: Exception, figure: Figure) -> str:
+    """Describe an error of a figure's code: its place in a custom file, or in the testbed."""
+    file = getattr(figure, "__file__", None)
+    if file is None or Path(file).is_relative_to(registry.folder("analysis")):
+        what = f"{type(error).__name__}: {error}"
+        return f"{figure.ID} could not be made from these results ({what}): a fault of this program."
+    near = os.path.relpath(file)
+    return (
+        f"an error in {registry.located(error, file if near.startswith(os.pardir) else near)}. The figure is not drawn."
+    )

@@ -137,6 +137,17 @@ def test_a_figure_without_its_experiment(elsewhere: Path, capsys: pytest.Capture
     assert "a name like `worst-*`" in " ".join(capsys.readouterr().err.split())
 
 
+def test_an_error_in_a_figure_is_located(elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (elsewhere / "broken.py").write_text(
+        'ID = TITLE = TEXT = "broken"\n\ndef draw(study, out):\n    return study.rums\n'
+    )
+    assert main(["run", *TINY, "--name", "broken", "--system", "reno"]) == EXIT_OK
+    capsys.readouterr()
+    assert main(["figures", "results", "--figure", "./broken.py"]) == EXIT_FAILED
+    said = " ".join(capsys.readouterr().err.split())
+    assert "an error in broken.py, line 4: AttributeError: " in said and "fault of this program" not in said
+
+
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An installed package with entry points to a topology and a job scheduler, under names of its own."""
