@@ -10,6 +10,7 @@ from mininet.topo import Topo
 
 from testbed import registry
 from testbed.core.errors import RequestError
+from testbed.core.text import quoted
 from testbed.networks import mininet_script
 from testbed.networks.routed import with_nics
 
@@ -45,6 +46,14 @@ def made(name: str, arguments: tuple[int, ...], nics: int = 1) -> Topo:
     """The network ``name`` with these arguments, and so many interfaces in every host."""
     with with_nics(nics):
         return find(name)(*arguments)
+
+
+def failure(topo: str, error: Exception, where: str = "") -> str:
+    """Describe why the network ``topo`` (``NAME,ARGUMENTS``) cannot be made; in a custom file, with the line."""
+    name = topo.partition(",")[0]
+    if registry.is_file_name(name):
+        return f"{quoted(topo)} cannot be made{where}. {registry.located(error, name)}"
+    return f"{quoted(topo)} cannot be made{where}: {type(error).__name__}: {error}"
 
 
 def _topos(module: ModuleType, name: str) -> dict[str, Callable[..., Topo]]:

@@ -20,6 +20,7 @@ from typing import Any
 from mininet.topo import Topo
 
 from testbed.core.errors import RequestError
+from testbed.core.text import quoted
 
 NOWHERE = 1 << 30  # links away
 Hop = tuple[str, str]  # a link in one direction
@@ -155,6 +156,9 @@ class RoutedTopo(Topo):  # type: ignore[misc]
                 self._join(first, second, bottleneck=bottleneck, **settings)
 
     def _join(self, a: str, b: str, *, bottleneck: bool, **settings: Any) -> None:
+        for name in (a, b):
+            if name not in self.g.node:
+                raise RequestError(f"there is no router or host {quoted(name)}. Add it before its links.")
         if (a, b) in self._addresses:
             raise ValueError(f"there are two links between {a} and {b}; one with the rate of both does the same")
         base = self.first_subnet + 4 * (len(self._addresses) // 2)

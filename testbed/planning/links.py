@@ -94,7 +94,7 @@ def load_topology(spec: Spec) -> tuple[RoutedTopo, tuple[int, ...]]:
     except ScriptError as error:
         raise ScriptError(f"topo: {shown(spec.topo)}: {error}") from error
     except Exception as error:
-        raise RequestError(f"topo: {quoted(spec.topo)} cannot be made: {type(error).__name__}: {error}") from error
+        raise RequestError(f"topo: {networks.failure(spec.topo, error)}") from error
     if not isinstance(topo, RoutedTopo):
         raise RequestError(
             f"topo: {spec.topo} does not inherit from RoutedTopo, so its nodes have no routes. Derive it from "

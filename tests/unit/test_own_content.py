@@ -148,6 +148,29 @@ def test_an_error_in_a_figure_is_located(elsewhere: Path, capsys: pytest.Capture
     assert "an error in broken.py, line 4: AttributeError: " in said and "fault of this program" not in said
 
 
+BROKEN_TOPOLOGY = """
+from testbed.networks.routed import RoutedTopo
+
+class Broken(RoutedTopo):
+    def wire(self, n=1):
+        self.router("s1")
+        self.link("x", "s1", bottleneck=True)
+
+topos = {"broken": Broken}
+"""
+
+
+@pytest.mark.parametrize("command", [["run", *TINY], ["schedule", "jobs.txt", "--format", "./joblist_lines.py", "--servers", "4", "--on", "flow"]])  # fmt: skip
+def test_an_error_in_a_topology_is_located(
+    command: list[str], elsewhere: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (elsewhere / "jobs.txt").write_text("0 4 600\n")
+    (elsewhere / "broken.py").write_text(BROKEN_TOPOLOGY)
+    assert main([*command, "--topo", "./broken.py,2"]) == EXIT_REQUEST
+    said = " ".join(capsys.readouterr().err.split())
+    assert "./broken.py,2" in said and "broken.py, line 7: there is no router or host 'x'" in said
+
+
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An installed package with entry points to a topology and a job scheduler, under names of its own."""

@@ -199,9 +199,7 @@ def _network(text: str, sizes: Sequence[int], rate_bps: float) -> FlowNetwork:
         with at_most(MOST_HOSTS, 10 * MOST_HOSTS):
             topo = found(*map(int, words)) if words else found.for_servers(sizes)
     except Exception as error:  # a topology is code of the user, too
-        raise RequestError(
-            f"--topo: {quoted(text)} cannot be made for {len(sizes)} servers: {type(error).__name__}: {error}"
-        ) from error
+        raise RequestError(f"--topo: {networks.failure(text, error, f' for {len(sizes)} servers')}") from error
     network = FlowNetwork(topo, rate_bps)
     if len(network.servers) < len(sizes):
         raise RequestError(
