@@ -48,6 +48,17 @@ def made(name: str, arguments: tuple[int, ...], nics: int = 1) -> Topo:
         return find(name)(*arguments)
 
 
+def how_to_enlarge(topo: str) -> str:
+    """Return the remedy if the network ``topo`` (``NAME,ARGUMENTS``) has too few hosts."""
+    name, _, arguments = topo.partition(",")
+    can_be_sized = hasattr(find(name), "sized")
+    if can_be_sized and arguments:
+        return f"Give it larger arguments, or none (`{name}`) to size it automatically."
+    if can_be_sized:
+        return f"Its method `sized(jobs, workers)` must return a larger one, or write `{name},N`."
+    return f"Write `{name},N` with a larger N, or define `sized(jobs, workers)` (docs/reference/topologies.md)."
+
+
 def failure(topo: str, error: Exception, where: str = "") -> str:
     """Describe why the network ``topo`` (``NAME,ARGUMENTS``) cannot be made; in a custom file, with the line."""
     name = topo.partition(",")[0]

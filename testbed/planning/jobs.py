@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from testbed import registry
+from testbed import networks, registry
 from testbed.core import builtin_transport
 from testbed.core.builtin_transport import TCP
 from testbed.core.errors import RequestError
@@ -28,7 +28,7 @@ from testbed.planning import gpu_jobs, links, trace_demand
 from testbed.planning.gpu_jobs import Given
 from testbed.planning.groups import Grouped
 from testbed.planning.links import Network
-from testbed.schedulers.job import place
+from testbed.schedulers.job import NoRoomError, place
 from testbed.spec import Spec, backend_names, limits, systems
 from testbed.spec.job import Job, check_transport
 from testbed.traces import collectives, matching
@@ -299,7 +299,10 @@ def placed(spec: Spec, wanted: list[Asked], network: Network, scheduler: str, se
     computed = backend_names.is_computed(spec.on)
     servers, fewest = dict[str, int](), list[float | None]([None] * len(wanted))
     if not spec.lives:
-        on = place(network.topo, [len(set(one.servers)) for one in wanted], scheduler, seed)
+        try:
+            on = place(network.topo, [len(set(one.servers)) for one in wanted], scheduler, seed)
+        except NoRoomError as error:
+            raise RequestError(f"{error} {networks.how_to_enlarge(spec.topo)}") from error
         given = [Given(_interfaces(network.topo, one.servers, own)) for one, own in zip(wanted, on, strict=True)]
     else:
         by_rank = {number for number, one in enumerate(wanted) if one.grouped is not None}

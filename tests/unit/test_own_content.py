@@ -171,6 +171,26 @@ def test_an_error_in_a_topology_is_located(
     assert "./broken.py,2" in said and "broken.py, line 7: there is no router or host 'x'" in said
 
 
+@pytest.mark.parametrize(
+    ("sized", "arguments", "says"),
+    [
+        ("", "", "Write `./small.py,N` with a larger N, or define `sized(jobs, workers)`"),
+        ("", ",1", "Write `./small.py,N` with a larger N, or define `sized(jobs, workers)`"),
+        ("    sized = classmethod(lambda cls, jobs, workers: cls())\n", "", "Its method `sized(jobs, workers)` must return"),
+        ("    sized = classmethod(lambda cls, jobs, workers: cls())\n", ",1", "or none (`./small.py`) to size it"),
+    ],
+)  # fmt: skip
+def test_a_topology_that_is_too_small(
+    sized: str, arguments: str, says: str, elsewhere: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = testing.TOPOLOGY.replace("n=2", "n=1")
+    before, _, rest = text.partition("    @classmethod\n")
+    (elsewhere / "small.py").write_text(before + sized + rest[rest.index("    def wire") :])
+    assert main(["run", *TINY, "--topo", f"./small.py{arguments}"]) == EXIT_REQUEST
+    said = " ".join(capsys.readouterr().err.split())
+    assert says in said and "dumbbell" not in said
+
+
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An installed package with entry points to a topology and a job scheduler, under names of its own."""

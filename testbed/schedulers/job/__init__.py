@@ -135,12 +135,15 @@ def at_once(requests: Sequence[Request], gpus: Sequence[Sequence[Gpu]], model: M
     )
 
 
+class NoRoomError(RequestError):
+    """The topology has fewer hosts than the jobs need."""
+
+
 def check_room(requests: Sequence[Request], cluster: Cluster) -> None:
-    """Raise `RequestError` if the requests together need more GPUs than there are."""
+    """Raise `NoRoomError` if the requests together need more GPUs than there are."""
     wanted = [request.gpus for request in requests]
     if sum(wanted) > len(cluster.gpus):
-        raise RequestError(
+        raise NoRoomError(
             f"topo: {len(wanted)} jobs of {'/'.join(map(str, sorted(set(wanted))))} workers need {sum(wanted)} hosts, but the topology has {len(cluster.gpus)} "
-            "(one worker per host). Use a larger one (`dumbbell,8`, docs/reference/topologies.md), or leave out its "
-            "arguments to size it automatically."
+            "(one worker per host)."
         )
