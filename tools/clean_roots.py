@@ -24,7 +24,7 @@ from testbed.core.errors import EXIT_FAILED, EXIT_OK, MachineError, TestbedError
 from tools import image
 
 FOLDER = image.ROOT / "build" / "roots"
-PACKAGES = "python3,python3-venv,mount,libstdc++6"
+PACKAGES = "python3,python3-venv,libstdc++6"
 USER = 1000
 MOST_FIRST_FIGURE_S = 60.0
 
@@ -98,11 +98,10 @@ def python_of(folder: Path) -> str:
 
 def once(suite: str, stale: bool = False) -> tuple[str, Demo]:
     """Run the demo in a fresh root; return its Python version, and the result."""
+    made = root(suite, stale)
     with tempfile.TemporaryDirectory(prefix=f"{suite}-", dir=FOLDER) as name:
         folder = Path(name)
-        image.run(
-            ["tar", "-xf", str(root(suite, stale)), "-C", name, "--exclude=./dev/*"], "the root could not be unpacked"
-        )
+        image.run(["tar", "-xf", str(made), "-C", name, "--exclude=./dev/*"], "the root could not be unpacked")
         folder.chmod(0o755)
         (folder / "dev/null").touch()
         version = python_of(folder)
