@@ -243,7 +243,7 @@ def test_what_cannot_be_used_is_named_and_the_rest_is_drawn(
         lines = [line for line in said.splitlines() if str(path) in line]
         assert len(lines) == 1 and what in lines[0], (what, lines)
         assert str(path) in page
-    assert sum("same program" in line for line in said.splitlines()) == 1
+    assert sum("Several programs" in line for line in said.splitlines()) == 1
     assert "Traceback" not in said
     assert {path.stem for path in (tmp_path / "figures").glob("*.png")} == set(IDS)
 

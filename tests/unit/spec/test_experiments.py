@@ -172,4 +172,4 @@ def test_backends_agree_or_not(apart: float, verdict: str, tmp_path: Path) -> No
     assert found.case.value == pytest.approx(1 / apart, rel=1e-3)
     assert len(figure.draw(load_study(tmp_path, "agreement"), tmp_path / "out")) == 3
     assert not sections.one(figure, tmp_path, tmp_path / "out").problems  # for any other figure two places are one
-    assert any("same program" in problem for problem in load_study(tmp_path, "agreement").problems)
+    assert any("Several programs" in problem for problem in load_study(tmp_path, "agreement").problems)
