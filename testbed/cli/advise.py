@@ -13,16 +13,19 @@ import msgspec
 
 from testbed.cli import flags
 from testbed.core.errors import EXIT_INVALID, EXIT_OK, RequestError, within
-from testbed.core.text import quoted
+from testbed.core.heartbeat import duration
+from testbed.core.text import count, quoted
 from testbed.core.units import Rate
 
 if TYPE_CHECKING:
     from testbed.campaign.advice import Question
+    from testbed.campaign.advice.measuring import Simulated
 
 DESCRIPTION = """Compute in seconds, with the flow simulator, what would speed up jobs that share a network: MLTCP, CASSINI, priorities,
 another placement, or a faster network. Every answer has an interval and a reason. --emulate confirms the best options with real traffic."""
 MOST_RATES = 8
 MODELS = "models"  # folder of traces made from --model lines
+LONG_S = 15.0  # processor time above which it is announced
 USUAL_RATE = Rate(100 * 10**9)
 LARGE_FRAMES = Rate(10 * 10**9), 9000  # from this rate on, unless --mtu is given
 FIELDS = (
@@ -85,8 +88,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     from testbed.campaign import advice
+    from testbed.campaign.advice import wording
     from testbed.campaign.advice.document import joined
-    from testbed.campaign.advice.measuring import Emulations, Simulated
+    from testbed.campaign.advice.measuring import Emulations
     from testbed.core import progress, temp_dirs, terminal
 
     notes = terminal.errors()
@@ -95,9 +99,13 @@ def run(parsed: argparse.Namespace) -> int:
             status.stop()
         found = []
         asked = list(questions(parsed, Path(parsed.out) / MODELS if parsed.emulate else folder / MODELS))
-        simulated = Simulated(asked[0].fields, folder)
+        simulated = advice.sized(asked, folder)
+        if simulated.expected_s > LONG_S and not parsed.quiet:
+            notes.print(_long(simulated, len(asked)))
         for question in asked:
             found.append(advice.answer(question, simulated, status.update))
+            if len(asked) > 1 and not parsed.quiet:
+                notes.print(f"{question.rate}: {wording.answer_word(found[-1])} ({len(found)} of {len(asked)})")
         if parsed.emulate:
             emulations = Emulations(_as_simulated(simulated.fields), Path(parsed.out))
             found = [
@@ -117,6 +125,19 @@ def run(parsed: argparse.Namespace) -> int:
         advice_text.show(terminal.console(), answers, parsed.html)
     invalid = any(one.emulated and one.emulated.verdict == "invalid" for answer in found for one in answer.options)
     return EXIT_INVALID if invalid else EXIT_OK
+
+
+def _long(bench: Simulated, rates: int) -> str:
+    """The time that a large answer takes, and how to shorten it."""
+    from testbed.campaign.advice.measuring import FEWEST_ITERATIONS
+
+    iterations, seeds = bench.fields["iterations"], bench.fields["seeds"]
+    shorter = [f"--iterations {FEWEST_ITERATIONS} --seeds 1"] * (int(iterations) * int(seeds) > FEWEST_ITERATIONS)
+    shorter += ["fewer --rates"] * (rates > 1) or ["fewer systems (--system)"]
+    return (
+        f"about {duration(bench.expected_s)} of processor time: {count(bench.ranks, 'rank')}, {count(bench.settings, 'option')}. "
+        f"Faster: {' or '.join(shorter)}"
+    )
 
 
 @contextlib.contextmanager

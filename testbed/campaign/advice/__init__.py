@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -55,10 +56,16 @@ class _Compared:
     demand: Demand
 
 
+def sized(questions: Sequence[Question], out: Path) -> Simulated:
+    """A bench for these questions, with iterations and seeds for an answer within seconds; raises `RequestError`."""
+    settings = {setting for question in questions for *_, setting in _settings(question)}
+    bench = Simulated(questions[0].fields, out, len(settings))
+    bench.size(_baseline(questions[0]))
+    return bench
+
+
 def answer(question: Question, bench: Simulated, tell: Tell = lambda _: None) -> Advice:
     """The answer by the flow simulator; raises `RequestError` if the baseline cannot be had."""
-    if "sample_interval" not in bench.fields:
-        bench.size(_baseline(question))
     found, left_out = _compare(question, bench, tell)
     base, *others = found
     placed = "topo" in question.fields

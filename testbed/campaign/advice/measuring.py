@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from testbed.campaign.driver import Wanted
 from testbed.campaign.executors import Executor, Here, Observer, local
 from testbed.campaign.request import Request
 from testbed.campaign.stored.folders import Work
+from testbed.core import interruption
 from testbed.core.errors import RequestError, TestbedError
 from testbed.core.runs.load import Experiment
 from testbed.core.runs.plan import Plan
@@ -28,10 +30,12 @@ Isolated = Literal["auto", "none"]
 
 SAMPLES = 8  # of links and flows, in one iteration of the longest job
 LEAST_SAMPLE_NS = 10_000_000
-ITERATIONS, FEWEST_ITERATIONS = 40, 16  # MLTCP is compared from the twelfth on
+ITERATIONS, FEWEST_ITERATIONS = 40, 12  # MLTCP is compared from the twelfth on
 SEEDS = 3
 MOST_WORK = 100_000  # of a run with all seeds (`_work`); such a run takes about a second
+MOST_TOTAL = 10 * MOST_WORK  # of all settings
 RECORDED = 2  # work for a rank's exchange
+NOTHING = ""  # is kept of an interruption
 WORTH_PROCESSES, MOST_PROCESSES = 700_000, 4  # work of all runs, above which several processes share it
 
 
@@ -54,6 +58,9 @@ class Simulated:
 
     fields: dict[str, Any]
     out: Path
+    settings: int = 1  # how many will be asked for in all
+    expected_s: float = 0.0  # processor time of all, estimated by `size`
+    ranks: int = 0  # of all jobs
     _there: dict[Setting, Experiment | TestbedError] = field(default_factory=dict)
     _isolated: list[plan.Isolated] = field(default_factory=list)
     _resolved: dict[tuple[str, Rate], plan.Scenario] = field(default_factory=dict)
@@ -69,7 +76,7 @@ class Simulated:
                 except RequestError as error:
                     self._there[setting] = error
         runs = [run for own in wanted.values() for run in own]
-        with self._lanes(len(runs)) as lanes:
+        with interruption.keeping(NOTHING), self._lanes(len(runs)) as lanes:
             failures = driver.drive(runs, lanes, _ignore, keep_going=True)
         failed = {failure.run.folder: failure.error for failure in failures}
         for setting, own in wanted.items():
@@ -101,6 +108,7 @@ class Simulated:
 
     def size(self, setting: Setting) -> None:
         """Iterations, seeds and samples for an answer within seconds, where they are not given; raises `RequestError`."""
+        begun_s = time.process_time()
         scenario = plan.resolve(self._read(setting, seeds=1))
         ideals_s = [job.ideal_s for job in scenario.placed[0].jobs]
         if None in ideals_s:
@@ -110,10 +118,14 @@ class Simulated:
         longest_ns = max(round((ideal_s or 0.0) * 1e9) for ideal_s in ideals_s)
         sample = Duration(max(LEAST_SAMPLE_NS, longest_ns // SAMPLES)).exact
         work = _work(scenario.placed[0].asked)
-        seeds = SEEDS if work * ITERATIONS <= MOST_WORK else 1
-        iterations = max(FEWEST_ITERATIONS, min(ITERATIONS, round(MOST_WORK / max(1, work))))
+        most = min(MOST_WORK, MOST_TOTAL / self.settings)
+        seeds = SEEDS if work * ITERATIONS <= most else 1
+        iterations = max(FEWEST_ITERATIONS, min(ITERATIONS, round(most / max(1, work))))
         self._work = work * int(self.fields.get("iterations", iterations))
         self.fields = {"sample_interval": sample, "seeds": seeds, "iterations": iterations, **self.fields}
+        self.ranks = sum(job.workers for job in scenario.placed[0].asked)
+        planned_s = time.process_time() - begun_s
+        self.expected_s = self.settings * (planned_s + int(self.fields["seeds"]) * _run_s(self._work))
 
     def _read(self, setting: Setting, **more: Any) -> spec.Spec:
         return spec.make({**self.fields, **setting.fields, "on": "flow"}, more, "the command line")
@@ -127,6 +139,11 @@ def _work(jobs: list[Asked]) -> int:
     )
     recorded = sum(job.workers * len(job.exchanges) for job in jobs)
     return concurrent * sum(job.channels * job.transfers for job in jobs) + RECORDED * recorded
+
+
+def _run_s(work: float) -> float:
+    """Processor time of a run, in s: a fit to runs of 2 to 64 workers for each job, within a factor of about 2."""
+    return 0.05 * (work / 4000) ** 0.62
 
 
 @dataclass

@@ -10,13 +10,14 @@ from unittest.mock import Mock
 import msgspec
 import pytest
 
-from testbed.campaign import advice
-from testbed.campaign.advice import document, wording, workload
+from testbed.campaign import advice, driver
+from testbed.campaign.advice import document, measuring, wording, workload
 from testbed.campaign.findings import answer
 from testbed.campaign.findings.demand import Demand
-from testbed.cli import main
-from testbed.core.errors import EXIT_OK, EXIT_REQUEST, RequestError
+from testbed.cli import advise, main
+from testbed.core.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_REQUEST, RequestError
 from testbed.core.runs.findings import AtIdeal, FewFrames, NoCauseKnown, SmallShare
+from testbed.core.units import Rate
 from tests.support.browser import BROWSER, PHONE, looked_at
 
 MOE = str(Path(__file__).parents[2] / "data" / "moe.json")
@@ -112,6 +113,48 @@ def test_a_sign_is_claimed_where_something_else_bounds_the_difference() -> None:
     assert wording.sign_unknown([few])
     assert not any(wording.sign_unknown([few, one]) for one in (SmallShare(1.01), AtIdeal("reno", 1.0)))
     assert not wording.sign_unknown([NoCauseKnown()])
+
+
+def test_many_rates_of_large_jobs_get_fewer_iterations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The budget is the command's: the rates share it."""
+    monkeypatch.setattr(measuring, "_work", lambda _jobs: 3_000)
+
+    def sized(rates: int) -> measuring.Simulated:
+        asked = [
+            advice.Question(
+                {"job": [f"{MOE},workers=8"] * 2, "mtu": 9000}, advice.USUAL_SYSTEMS, Rate(rate * 10**9), ()
+            )
+            for rate in range(10, 10 + rates)
+        ]
+        return advice.sized(asked, tmp_path)
+
+    few, many = sized(1), sized(8)
+    assert measuring.ITERATIONS >= few.fields["iterations"] > many.fields["iterations"] >= measuring.FEWEST_ITERATIONS
+    assert many.fields["seeds"] == 1 and many.settings == 8 * few.settings and many.expected_s > few.expected_s
+
+
+def test_a_long_answer_is_announced_and_each_rate_reported(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(advise, "LONG_S", 0.0)
+    words = ["advise", "500ms/28MB", "--rates", "500mbit,1gbit", *SHORT, "--system", "reno"]
+    assert main(words) == EXIT_OK
+    told = capsys.readouterr().err
+    assert "of processor time: 4 ranks" in told and "--iterations 12" in told
+    assert "500 Mbit/s: " in told and "(2 of 2)" in told
+    assert main([*words, "--quiet"]) == EXIT_OK
+    assert not capsys.readouterr().err
+
+
+def test_an_interruption_promises_no_finished_runs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(driver._Queue, "outcomes", interrupted)
+    assert main(["advise", *EQUAL, *SHORT]) == EXIT_INTERRUPTED
+    assert capsys.readouterr().err.strip() == "interrupted"
 
 
 @pytest.mark.slow
