@@ -143,7 +143,7 @@ def _work(jobs: list[Asked]) -> int:
 
 def _run_s(work: float) -> float:
     """Processor time of a run, in s: a fit to runs of 2 to 64 workers for each job, within a factor of about 2."""
-    return 0.05 * (work / 4000) ** 0.62
+    return float(0.05 * (work / 4000) ** 0.62)
 
 
 @dataclass
