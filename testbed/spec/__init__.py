@@ -26,7 +26,7 @@ from testbed.spec import backend_names, background_tables, external, files, limi
 from testbed.spec import fields as declared
 from testbed.spec.aliases import canonical
 from testbed.spec.experiment import OF_JOBS, Event, LinkSpec, Spec, default_job
-from testbed.spec.job import Job, parse
+from testbed.spec.job import SYNTHETIC, Job, parse
 from testbed.traces.devices import Device
 
 __all__ = ["Event", "LinkSpec", "Spec", "default_job", "differences", "make", "read", "read_file"]
@@ -68,10 +68,11 @@ def make(fields: dict[str, Any], flags: dict[str, Any], source: str) -> Spec:
             fields["system"] = system_tables.texts(fields["system"])
         if "background" in fields:
             fields["background"] = background_tables.texts(fields["background"])
+    fields = _without_synthetic(fields)
     jobs = fields.get("job")
     if isinstance(jobs, list) and jobs:
         with within(source):
-            fields["job"] = jobs = [parse(one) if isinstance(one, str) else one for one in jobs]
+            fields["job"] = jobs = [parse(one) if isinstance(one, str) else _without_synthetic(one) for one in jobs]
         if fields.get("jobs", len(jobs)) != len(jobs):
             raise RequestError(
                 f"{source}: jobs: {fields['jobs']} requested, but {len(jobs)} described. Leave out `jobs`."
@@ -95,6 +96,13 @@ def make(fields: dict[str, Any], flags: dict[str, Any], source: str) -> Spec:
     with within(source):
         _check(spec)
     return spec
+
+
+def _without_synthetic(fields: Any) -> Any:
+    """Return the fields of an experiment or a job without ``trace = "synthetic"``, which names no trace."""
+    if isinstance(fields, dict) and fields.get("trace") == SYNTHETIC:
+        return {name: value for name, value in fields.items() if name != "trace"}
+    return fields
 
 
 def _link(own: Any, where: str) -> LinkSpec:

@@ -166,7 +166,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     job: Annotated[
         tuple[Job, ...],
         field(
-            "one job, repeatable: resnet50,workers=4; ddp:resnet18; cmd:COMMAND",
+            "one job, repeatable: resnet50,workers=4; synthetic,compute=1s,bytes=9MB; ddp:resnet18; cmd:COMMAND",
             group="workload",
             if_unset="--jobs equal jobs",
         ),

@@ -1,6 +1,6 @@
 """One job as the user requests it: ``[[job]]`` in a file, ``--job`` on the command line.
 
-On the command line the first word selects the kind of job, options follow::
+On the command line the first word selects the kind of job (``synthetic`` if an option comes first), options follow::
 
     --job resnet50,workers=4,collective=tree,channels=2
     --job synthetic,compute=500ms,bytes=28MB,offset=2s,leave=20s
@@ -31,6 +31,7 @@ from testbed.traces.noise import Noise
 from testbed.traces.trace import Trace
 
 USUAL_WORKERS = 2
+SYNTHETIC = "synthetic"  # in place of a trace: compute and bytes describe the iteration
 LEARNS_BY = ("parameter_server", "ring")  # the first is the default
 _WHAT = ("trace", "ddp", "cmd")
 _OF_A_REPLAY = ("train", "collective", "channels", "credit_bytes", "partition_bytes", "noise")
@@ -111,7 +112,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
         """Return the name of the job in tables."""
         if self.program is not None:
             return f"ddp:{self.ddp}" if self.ddp is not None else f"cmd:{self.cmd}"
-        return self.trace or "synthetic"
+        return self.trace or SYNTHETIC
 
     @property
     def several(self) -> bool:
@@ -141,7 +142,9 @@ def parse(text: str) -> dict[str, Any]:
     if what == "cmd" and colon:
         return {what: rest}
     first, *options = text.split(",")
-    found: dict[str, Any] = {} if first == "synthetic" else {"trace": first}
+    if (key := first.partition("=")[0]) != first and fields.aliases(Job).get(key, key) in Job.__struct_fields__:
+        first, options = SYNTHETIC, [first, *options]
+    found: dict[str, Any] = {} if first == SYNTHETIC else {"trace": first}
     if what == "ddp" and colon:
         found = {what: first.removeprefix("ddp:")}
     for option in options:

@@ -15,6 +15,7 @@ from testbed.congestion import catalogue
 from testbed.core.errors import EXIT_OK, EXIT_REQUEST, RequestError
 from testbed.core.runs.plan import EcnThreshold
 from testbed.planning import links, names, plan
+from testbed.spec.job import JobError, parse
 
 BAD = [
     (["--topo", "torus"], "unknown topology 'torus'"),
@@ -144,6 +145,33 @@ def test_an_unreadable_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     binary.write_bytes(b"\xff\xfe\x00")
     assert main(["run", str(binary)]) == EXIT_REQUEST
     assert "is not UTF-8 text" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "synthetic,compute=60ms,bytes=1MB",
+        "compute=60ms,bytes=1MB",
+        {"compute": "60ms", "bytes": "1MB"},
+        {"trace": "synthetic", "compute": "60ms", "bytes": "1MB"},
+    ],
+    ids=str,
+)
+def test_a_synthetic_job_may_be_called_so_or_not(written: str | dict[str, str]) -> None:
+    (one,) = spec.make({"job": [written]}, {}, "mine.toml").all_jobs
+    assert (one.trace, one.label, one.compute, one.bytes) == (None, "synthetic", 60_000_000, 1_000_000)
+
+
+def test_the_trace_of_an_experiment_may_be_synthetic() -> None:
+    own = {"compute": "60ms", "bytes": "1MB"}
+    assert spec.make({"trace": "synthetic", **own}, {}, "mine.toml") == spec.make(own, {}, "mine.toml")
+    assert spec.make({"trace": "resnet50"}, {"trace": "synthetic"}, "mine.toml").all_jobs[0].label == "synthetic"
+
+
+def test_options_of_a_job_may_come_first_if_it_names_no_trace() -> None:
+    assert parse("window=1MB,workers=4") == {"credit_bytes": "1MB", "workers": 4}
+    with pytest.raises(JobError, match="is not an option of a job"):
+        parse("cmd=true")
 
 
 def test_dry_run_prints_every_action(capsys: pytest.CaptureFixture[str]) -> None:
