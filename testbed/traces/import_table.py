@@ -10,6 +10,7 @@ from testbed.core.text import count, decimal, quoted, shown
 from testbed.core.units import Duration, Rate, Size
 from testbed.traces.devices import device
 from testbed.traces.importing import Imported
+from testbed.traces.median_iteration import MEASURED_RATE
 from testbed.traces.operations import Operation, Role
 from testbed.traces.steps import length
 from testbed.traces.trace import Trace
@@ -68,7 +69,13 @@ def lines(imported: Imported) -> Iterator[str]:
     for each in trace.assumptions:
         left_out = "left out" in each
         yield row(
-            "warning" if each.startswith("warning: ") else "left out" if left_out else "assumed",
+            "warning"
+            if each.startswith("warning: ")
+            else "left out"
+            if left_out
+            else "measured"
+            if each.startswith(MEASURED_RATE)
+            else "assumed",
             each.removeprefix("warning: "),
         )
 

@@ -31,6 +31,8 @@ from testbed.traces.steps import (
 from testbed.traces.trace import Kind, Operation, Source, Trace
 from testbed.traces.wire_bytes import on_the_wire
 
+MEASURED_RATE = "native_rate is the one at which its exchanges went"
+
 _ALIKE = 0.01  # part of the mean by which ranks may differ without a word
 _NOISY = 0.2  # spread of the computing above which a step is named
 _FELT = 0.01  # part of a step below which a spread of its computing changes nothing
@@ -152,7 +154,7 @@ def of_job(
         native_rate = measured_rate(iterations, workers)
         if native_rate is not None:
             assumptions = (
-                f"native_rate is the one at which its exchanges went, {native_rate}: --native-rate was not given",
+                f"{MEASURED_RATE}, {native_rate}: --native-rate was not given",
                 *assumptions,
             )
     computing = [own for one in iterations for own in one.computing]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from testbed.core.units import Duration, Size
 from testbed.traces import import_table, trace
 from testbed.traces.importing import Imported
+from testbed.traces.median_iteration import MEASURED_RATE
 from testbed.traces.trace import Operation, TraceError
 from tests.support.group_traces import unequal
 from tests.support.profiles import imported
@@ -31,6 +33,16 @@ def test_a_table(tmp_path: Path) -> None:
         ("compute", 32_000_000),
     ]  # fmt: skip
     assert trace.noise == "3.85%"
+
+
+def test_a_rate_from_the_exchanges_is_measured_not_assumed(tmp_path: Path) -> None:
+    found = imported(table(tmp_path, "time_us,bytes\n1e4,1000\n"), iteration=Duration.parse("30ms"))
+    found = msgspec.structs.replace(found, assumptions=(f"{MEASURED_RATE}, 8 Gbit/s", "another"))
+    rows = list(import_table.lines(Imported(found, (), 0, 0.0)))
+    assert (
+        import_table.row("measured", f"{MEASURED_RATE}, 8 Gbit/s") in rows
+        and import_table.row("assumed", "another") in rows
+    )
 
 
 def test_a_csv_file_with_other_columns_is_told_what_it_needs(tmp_path: Path) -> None:
