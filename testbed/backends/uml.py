@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import shutil
 import signal
 import socket
@@ -429,8 +430,9 @@ def _why_it_ended(process: subprocess.Popen[bytes], folder: Path) -> TestbedErro
             if SEGFAULTED in panics[0]
             else ""
         )
+        raised = [f". Before that: {line}" for line in words if re.match(r"[\w.]*(Error|Exception)\b", line)]
         return TestbedError(
-            f"the user-mode Linux kernel panicked: {panics[0].partition('Kernel panic')[2].lstrip(' -')}{hint}"
+            f"the user-mode Linux kernel panicked: {panics[0].partition('Kernel panic')[2].lstrip(' -')}{hint}{''.join(raised[-1:])}"
         )
     refused = [line for line in words if "ptrace" in line]
     if refused:

@@ -17,13 +17,13 @@ import os
 import subprocess
 import sys
 import sysconfig
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from testbed.core.environment import PACKAGES, cache_folder
 from testbed.core.errors import TestbedError
+from testbed.linux.loading import bpf
 
 MAGIC = b"mltcp bytecode 1"
 LENGTH_BYTES = 8  # of the index, big endian, behind the magic
@@ -62,24 +62,28 @@ def put(into: Path, packages: Sequence[str]) -> None:
     """
     key = hashlib.sha256("\n".join((PACKAGES, sys.prefix, sys.version, *packages)).encode()).hexdigest()[:12]
     path = Path(cache_folder()) / "bytecode" / f"{sysconfig.get_config_var('SOABI')}-{key}"
-    known = _read(path)
-    if not known or not all(map(_is_current, known.values())):
-        modules = _modules(packages)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _write(path, known, modules)
-        except OSError:  # a cache that cannot be written: this run has an archive of its own
-            _write(into, {}, modules)
+    with contextlib.ExitStack() as stack:
+        known, old = {}, None
+        with contextlib.suppress(OSError):
+            old = stack.enter_context(path.open("rb"))  # once: another process may replace it meanwhile
+            known = _read(old)
+        if known and all(map(_is_current, known.values())):
+            into.symlink_to(path)
             return
-    into.symlink_to(path)
+        content = _archive(_modules(packages), known, old)
+    try:
+        bpf.keep(path, content)
+        into.symlink_to(path)
+    except OSError:  # a cache that cannot be written: this run has an archive of its own
+        into.write_bytes(content)
 
 
-def _read(path: Path) -> dict[str, Entry]:
-    """The index of an archive; empty if there is none, or if another user may have written it."""
-    with contextlib.suppress(OSError, ValueError, EOFError, TypeError), path.open("rb") as file:
-        status = os.fstat(file.fileno())
-        if status.st_uid == os.geteuid() and not status.st_mode & 0o022 and file.read(len(MAGIC)) == MAGIC:
-            index = marshal.loads(file.read(int.from_bytes(file.read(LENGTH_BYTES))))
+def _read(archive: BinaryIO) -> dict[str, Entry]:
+    """The index of an archive; empty if it is none, or if another user may have written it. Stands at the codes afterwards."""
+    with contextlib.suppress(OSError, ValueError, EOFError, TypeError):
+        status = os.fstat(archive.fileno())
+        if status.st_uid == os.geteuid() and not status.st_mode & 0o022 and archive.read(len(MAGIC)) == MAGIC:
+            index = marshal.loads(archive.read(int.from_bytes(archive.read(LENGTH_BYTES))))
             return {name: Entry(*entry) for name, entry in index.items()}
     return {}
 
@@ -117,37 +121,24 @@ def _modules(packages: Sequence[str]) -> dict[str, str]:
     return modules
 
 
-def _write(path: Path, known: Mapping[str, Entry], modules: Mapping[str, str]) -> None:
-    """Write the archive. Code of files that have not changed comes from the present one."""
+def _archive(modules: Mapping[str, str], known: Mapping[str, Entry], old: BinaryIO | None) -> bytes:
+    """The content of the archive. Code of files that have not changed comes from the present one, which stands at its codes."""
     codes, index, at = [], {}, 0
-    with contextlib.ExitStack() as stack:
-        old = stack.enter_context(path.open("rb")) if known else None
-        if old is not None:
-            start = len(MAGIC) + LENGTH_BYTES
-            old.seek(len(MAGIC))
-            start += int.from_bytes(old.read(LENGTH_BYTES))
-        for name, file in modules.items():
-            entry = known.get(name)
-            if old is not None and entry is not None and entry.file == file and _is_current(entry):
-                old.seek(start + entry.at)
-                code = old.read(entry.length)
-                index[name] = entry._replace(at=at)
-            else:
-                status = os.stat(file)
-                try:
-                    code = marshal.dumps(importlib.machinery.SourceFileLoader(name, file).get_code(name))
-                except (SyntaxError, ValueError):
-                    continue  # not for this Python; its import says why
-                package = os.path.basename(file) == "__init__.py"
-                index[name] = Entry(file, inside(file), package, status.st_mtime_ns, status.st_size, at, len(code))
-            codes.append(code)
-            at += len(code)
+    present = old.read() if old is not None and known else b""
+    for name, file in modules.items():
+        entry = known.get(name)
+        if entry is not None and entry.file == file and _is_current(entry):
+            code = present[entry.at : entry.at + entry.length]
+            index[name] = entry._replace(at=at)
+        else:
+            status = os.stat(file)
+            try:
+                code = marshal.dumps(importlib.machinery.SourceFileLoader(name, file).get_code(name))
+            except (SyntaxError, ValueError):
+                continue  # not for this Python; its import says why
+            package = os.path.basename(file) == "__init__.py"
+            index[name] = Entry(file, inside(file), package, status.st_mtime_ns, status.st_size, at, len(code))
+        codes.append(code)
+        at += len(code)
     head = marshal.dumps({name: tuple(entry) for name, entry in index.items()})
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as new:
-        try:
-            new.write(MAGIC + len(head).to_bytes(LENGTH_BYTES) + head + b"".join(codes))
-            new.flush()
-            os.replace(new.name, path)
-        except BaseException:
-            os.unlink(new.name)
-            raise
+    return MAGIC + len(head).to_bytes(LENGTH_BYTES) + head + b"".join(codes)

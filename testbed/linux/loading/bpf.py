@@ -144,13 +144,14 @@ def _compiled(source: Path, flags: list[str]) -> tuple[str, bytes]:
     program = done.stdout
     sealed = program + hashlib.sha256(program).digest()
     with contextlib.suppress(OSError):  # a cache that cannot be written is no reason to stop
-        _keep(cached, sealed)
+        keep(cached, sealed)
     return cached.name, sealed
 
 
-def _keep(path: Path, content: bytes) -> None:
+def keep(path: Path, content: bytes) -> None:
+    """Write a file of the cache. Raises `OSError`, also for root in the home folder of another user (`sudo -E`)."""
     if os.geteuid() == 0 and not _is_roots(path.parent.absolute()):
-        return  # with `sudo -E`, the home folder of another user
+        raise PermissionError(errno.EPERM, "another user may replace the folder", str(path.parent))
     path.parent.mkdir(parents=True, exist_ok=True)
     folders.put(path, content)
 

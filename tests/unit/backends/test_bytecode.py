@@ -58,7 +58,8 @@ def test_modules_are_imported_from_the_archive(cache: Path, modules: Path, tmp_p
     shown = f"['{part.parent}'] {part}"
     part.rename(part.with_suffix(".gone"))
     assert value(tmp_path / "archive") == f"1 {shown}"
-    assert not bytecode._read(tmp_path / "archive").keys() & {"broken"}
+    with (tmp_path / "archive").open("rb") as archive:
+        assert bytecode._read(archive).keys() == {"pair", "pair.part"}
 
 
 def test_only_a_file_that_has_changed_is_compiled_again(
@@ -81,6 +82,25 @@ def test_only_a_file_that_has_changed_is_compiled_again(
     monkeypatch.setattr("importlib.machinery.SourceFileLoader", Seen)
     bytecode.put(tmp_path / "third", [])
     assert compiled == ["pair.part", "broken"] and value(tmp_path / "third").startswith("23 ")
+
+
+def test_a_process_that_replaces_the_archive_meanwhile_does_no_harm(
+    cache: Path, modules: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two commands start at once, after a file has changed."""
+    bytecode.put(tmp_path / "first", [])
+    [kept] = (cache / "mltcp/bytecode").iterdir()
+    (modules / "pair/part.py").write_text("VALUE = 23\n")
+    found = bytecode._modules([])
+
+    def other(packages: object) -> dict[str, str]:
+        monkeypatch.setattr(bytecode, "_modules", lambda _packages: dict(reversed(found.items())))
+        bytecode.put(tmp_path / "second", [])  # with the same codes at other places
+        return found
+
+    monkeypatch.setattr(bytecode, "_modules", other)
+    bytecode.put(tmp_path / "third", [])
+    assert value(tmp_path / "third").startswith("23 ") and kept.exists()
 
 
 @pytest.mark.parametrize("harm", ["cut", "writable", "other"])
