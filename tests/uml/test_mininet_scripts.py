@@ -67,7 +67,7 @@ def test_a_script_that_fails(tmp_path: Path) -> None:
     assert "ZeroDivisionError" in done.stdout and "runpy" not in done.stdout
     done = shell(tmp_path, "--script", "script.py", "--topo", "star")
     assert done.returncode == EXIT_FAILED
-    assert "Give --topo its network" in done.stdout
+    assert "Give --topo the network of the script" in done.stdout
 
 
 def test_a_run_in_its_network_is_valid(tmp_path: Path) -> None:
