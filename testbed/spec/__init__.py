@@ -74,8 +74,9 @@ def make(fields: dict[str, Any], flags: dict[str, Any], source: str) -> Spec:
         with within(source):
             fields["job"] = jobs = [parse(one) if isinstance(one, str) else _without_synthetic(one) for one in jobs]
         if fields.get("jobs", len(jobs)) != len(jobs):
+            asked = "--jobs" if "jobs" in given else "jobs"
             raise RequestError(
-                f"{source}: jobs: {fields['jobs']} requested, but {len(jobs)} described. Leave out `jobs`."
+                f"{source}: {asked}: {fields['jobs']} requested, but {len(jobs)} described. Leave out {asked}."
             )
         fields["jobs"] = len(jobs)
     if given.get("name") == "":

@@ -171,6 +171,8 @@ def reason(found: Reason) -> str:
         case RandomLoss(loss=loss):
             return f"A wire loses {decimal(loss * 100)} % of its packets at random, which limits every window."
         case NoCoordination(system=system, against=against):
+            if name(system) == name(against):
+                return f"{name(system)} does not use iterations, so it interleaves no jobs by design."
             return f"Neither {name(system)} nor {name(against)} uses iterations, so neither interleaves jobs by design."
         case OtherBase(base=base, speedup=None):
             return f"Its base is {name(base)}. Add --system {base} to compare the two."

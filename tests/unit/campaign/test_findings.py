@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from testbed import spec
 from testbed.campaign import findings
-from testbed.campaign.findings import Waits, demand
+from testbed.campaign.findings import Waits, answer, demand
 from testbed.campaign.findings.demand import Demand
 from testbed.campaign.summary import summarise
 from testbed.core.runs import documents, metrics
@@ -178,6 +178,9 @@ def test_the_base_of_mltcp_explains_it_where_nothing_else_does() -> None:
 
 def test_two_base_algorithms_coordinate_nothing() -> None:
     assert outcome(row("cubic")).reasons == (NoCoordination("cubic", "reno"),)
+    assert answer.reason(NoCoordination("cubic", "reno")).startswith("Neither CUBIC nor Reno uses iterations")
+    one = answer.reason(NoCoordination("reno", "reno"))
+    assert one == "Reno does not use iterations, so it interleaves no jobs by design."
 
 
 def test_a_lone_job_has_none_to_share_with() -> None:

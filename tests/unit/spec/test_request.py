@@ -60,7 +60,7 @@ BAD = [
     (["--job", "synthetic,compute=1s,bytes=1MB,workers=3,collective=send_recv"], "workers"),
     (["--trace", "resnet50", "--buckets", "4"], "buckets: only a synthetic job"),
     (["--compute", "1s", "--bytes", "1MB", "--buckets", "0"], "buckets: 0 is not between"),
-    (["--job", "s2", "--jobs", "2"], "jobs: 2 requested, but 1 described"),
+    (["--job", "s2", "--jobs", "2"], "--jobs: 2 requested, but 1 described. Leave out --jobs."),
     (["--job", "cmd:"], "cmd: is empty"),
     (["--job", "ddp:resnet18", "--noise", "5%", "--job", "./none.json"], "there is no trace './none.json'"),
     (["--trace", "resnet51"], "there is no trace 'resnet51'"),
