@@ -147,7 +147,7 @@ def test_real_training_says_what_it_lost(tmp_path: Path, mtu: str) -> None:
 @pytest.mark.parametrize(
     ("job", "says"),
     [
-        ("ddp:smallcnn --fill zero", "name a transport"),
+        ("ddp:smallcnn --fill zero", "Name a transport"),
         ("ddp:nosuch", r"worker [01] of job 0 \(ddp:nosuch\) on host [lr]1 ended with code 2"),
         ("cmd:/does/not/exist", "cannot be started"),
         ("cmd:sleep 0.1", "ended"),
