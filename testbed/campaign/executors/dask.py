@@ -11,6 +11,7 @@ submit runs to it.
 from __future__ import annotations
 
 import contextlib
+import logging
 import multiprocessing
 import threading
 import time
@@ -96,11 +97,14 @@ class Cluster:
 
     def _connect(self) -> distributed.Client:
         if self.address is None and self.own is None:
+            for handler in logging.getLogger("distributed").handlers:
+                handler.setLevel(
+                    logging.CRITICAL
+                )  # also after the cluster's end, when Dask's `silence_logs` no longer holds
             options = {"nthreads": 1, "memory_limit": 0, "local_directory": str(self.scratch), "dashboard": False}
             self.own = distributed.SpecCluster(
                 {number: {"cls": _Worker, "options": options} for number in range(self.workers)},
                 {"cls": _Scheduler, "options": {"protocol": "inproc://", "dashboard": False}},
-                silence_logs=50,
             )
         return distributed.Client(self.address or self.own, timeout=CONNECT_S, set_as_default=False)
 
