@@ -31,6 +31,7 @@ TEXT = (
 CLAIMED = 4.0
 LONG_JOBS = dict(zip((8, 12, 20, 32), style.JOBS, strict=False))  # colours
 DASHES: dict[str, Any] = {"recommended": "-", "paper": "--", "placebo": ":"}
+MARKERS: dict[str, Any] = {"recommended": "o", "paper": "^", "placebo": "x"}
 POINT = ["long_jobs", "duty", "frames", "noise"]
 
 
@@ -42,7 +43,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     shown = next(run for run, (row, _) in zip(study.runs, pooled, strict=True) if _point(row) == most)
     note = (
         f"{most[0]:.0f} jobs of {max(measured.ideals_s(shown)):.2g} s next to one of {1e3 * min(measured.ideals_s(shown)):.0f} ms; {drawing.setting(shown)}; "
-        f"{drawing.count(int(_at(tables[ID], most)['seed'].nunique()), 'seed')} (dots). Right: circles have one seed and no interval."
+        f"{drawing.count(int(_at(tables[ID], most)['seed'].nunique()), 'seed')} (dots). Right: small markers have one seed and no interval."
     )
     return redrawing.publish(plot, tables, note if _has_map(tables) else note.partition(" Right:")[0], out)
 
@@ -84,11 +85,14 @@ def plot(tables: Tables) -> Any:
         named = [
             Line2D([], [], color=colour, label=f"{long_jobs} long jobs") for long_jobs, colour in LONG_JOBS.items()
         ]
-        dashes = [Line2D([], [], color="black", linestyle=dash, label=arm) for arm, dash in DASHES.items()]
-        marks = [
-            Line2D([], [], color="black", linestyle="", marker="D", markerfacecolor="white", label="several seeds")
+        arms = [
+            Line2D([], [], color="black", linestyle=dash, marker=MARKERS[arm], markersize=5, label=arm)
+            for arm, dash in DASHES.items()
         ]
-        legend.legend(handles=[*named, *dashes, *marks], loc="center" if rows > 1 else "best", fontsize=8)
+        several = Line2D(
+            [], [], color="black", linestyle="", marker="|", markersize=12, label="interval, several seeds"
+        )
+        legend.legend(handles=[*named, *arms, several], loc="center" if rows > 1 else "best")
     return figure
 
 
@@ -125,16 +129,14 @@ def _arms(axis: Any, rows: pd.DataFrame, base: str) -> None:
 
 
 def _map(axis: Any, gains: pd.DataFrame) -> None:
-    """Gains over the marking threshold: a colour a number of long jobs, a line style an arm; points of several seeds apart, with their intervals."""
+    """Gains over the marking threshold: a colour for each number of long jobs, a line and a marker for each arm; points of several seeds are larger, with intervals."""
     for key, rows in gains.groupby(["long_jobs", "arm"]):
-        colour, dash = LONG_JOBS.get(int(str(key[0])), "black"), DASHES[str(key[1])]
+        colour, arm = LONG_JOBS.get(int(str(key[0])), "black"), str(key[1])
         shown = rows[rows["seeds"] == 1].sort_values("frames")
-        axis.plot(shown["frames"], shown["value"], dash, marker="o", markersize=4, color=colour)
+        axis.plot(shown["frames"], shown["value"], DASHES[arm], marker=MARKERS[arm], markersize=5, color=colour)
         several = rows[rows["seeds"] > 1]
-        axis.plot(
-            several["frames"], several["value"], "D", markersize=6, markerfacecolor="white", color=colour, zorder=4
-        )
-        axis.vlines(several["frames"], several["low"], several["high"], color=colour, linewidth=2, alpha=0.6)
+        axis.plot(several["frames"], several["value"], MARKERS[arm], markersize=9, color=colour, zorder=4)
+        axis.vlines(several["frames"], several["low"], several["high"], color=colour, linewidth=2)
     axis.axhline(1, color=style.REFERENCE, linewidth=0.8)
     axis.axhline(CLAIMED, color=style.REFERENCE, linewidth=1, linestyle="-.")
 
