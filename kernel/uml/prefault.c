@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Preloaded by Python in user-mode Linux, where a page that is mapped at its
- * first access takes three changes of process. Here all pages of the process are
- * mapped at its start, and those of a copy after the fork, as long as half of
- * the memory is free. testbed/linux/participants/memory.py ends the former.
+ * Preloaded into Python in user-mode Linux, where mapping a page at its first
+ * access takes three context switches. All pages are mapped when Python starts,
+ * and those of both processes after a fork, as long as half of the memory is
+ * free. testbed/linux/uml_init.py ends the former.
  */
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/sysinfo.h>
 
-static void map_copy(void)
+static void map_own(void)
 {
 	struct sysinfo info;
 
@@ -21,5 +21,5 @@ static void map_copy(void)
 static __attribute__((constructor)) void map_all(void)
 {
 	mlockall(MCL_CURRENT | MCL_FUTURE);
-	pthread_atfork(NULL, NULL, map_copy);
+	pthread_atfork(NULL, map_own, map_own);
 }

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, BinaryIO
 from testbed.core.clock import punctual
 from testbed.core.errors import EXIT_FAILED
 from testbed.linux.loading.bpfsys import libc
-from testbed.linux.participants import memory
 
 if TYPE_CHECKING:
     from testbed.linux.shell.session import Session
@@ -43,7 +42,7 @@ def main() -> None:
         from testbed.linux import run_in_kernel  # noqa: PLC0415 (after what must not be imported whole)
         from testbed.linux.participants.timeline import Machine  # noqa: PLC0415
 
-        memory.map_on_access()
+        libc().munlockall()  # from here on a page is mapped at its first access again (kernel/uml/prefault.c)
         gc.enable()
         _room_for_packets()
         machine = Machine(virtual_time=True, modules=RUN / "modules", captures=RUN / "captures")

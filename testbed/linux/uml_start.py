@@ -1,7 +1,7 @@
 """The first file that Python runs in user-mode Linux: imports from the archive of `testbed.backends.usermode.bytecode`.
 
-Until the archive is in place, each import takes
-milliseconds, so this file imports only what Python has loaded at its start.
+Until the archive is in place, each import takes milliseconds, so this file imports only what Python has loaded at its
+start.
 """
 
 from __future__ import annotations
@@ -14,42 +14,61 @@ from importlib._bootstrap_external import SourceFileLoader, spec_from_file_locat
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import CodeType
+    from typing import Any, BinaryIO
 
 RUN = "/run/mltcp"  # the folder that `testbed.backends.uml` has prepared
-MAGIC_BYTES, LENGTH_BYTES = 16, 8
+MAGIC = b"mltcp bytecode 1"
+LENGTH_BYTES = 8  # of the index, big endian, behind the magic
+
+
+def read_index(archive: BinaryIO) -> dict[str, Any]:
+    """The index of an archive, an `Entry` of `testbed.backends.usermode.bytecode` by module; the codes follow.
+
+    Raises `ValueError`, `EOFError` or `TypeError` if the file is no archive.
+    """
+    if archive.read(len(MAGIC)) != MAGIC:
+        raise ValueError("no archive of bytecode")
+    index: dict[str, Any] = marshal.loads(archive.read(int.from_bytes(archive.read(LENGTH_BYTES), "big")))
+    return index
 
 
 class Loader(SourceFileLoader):
     """Takes a module's code from the archive instead of its file."""
 
-    def __init__(self, name: str, file: str, archive: int, at: int, length: int) -> None:
-        """``archive``: file descriptor; ``at``, ``length``: place of the code in it, in bytes."""
+    def __init__(self, name: str, file: str, finder: Finder, at: int, length: int) -> None:
+        """``at``, ``length``: place of the code among the codes, in bytes."""
         super().__init__(name, file)
-        self.place = (archive, length, at)
+        self.finder, self.at, self.length = finder, at, length
 
     def get_code(self, fullname: str) -> CodeType | None:
         """The module's code."""
-        code: CodeType = marshal.loads(os.pread(*self.place))
+        code: CodeType = marshal.loads(self.finder.read(self.at, self.length))
         return code
 
 
 class Finder:
     """Finds the modules of the archive before `sys.path` is searched."""
 
-    def __init__(self, archive: int) -> None:
-        """``archive``: file descriptor of the archive, at its start."""
-        length = int.from_bytes(os.read(archive, MAGIC_BYTES + LENGTH_BYTES)[MAGIC_BYTES:], "big")
+    def __init__(self, archive: BinaryIO) -> None:
+        """``archive``: the open file, at its start. After it is closed, each module opens it again."""
         self.archive = archive
-        self.start = MAGIC_BYTES + LENGTH_BYTES + length
-        self.index = marshal.loads(os.read(archive, length))
+        self.index = read_index(archive)
+        self.start = archive.tell()
+
+    def read(self, at: int, length: int) -> bytes:
+        """Bytes of the codes."""
+        if not self.archive.closed:
+            return os.pread(self.archive.fileno(), length, self.start + at)
+        with open(self.archive.name, "rb", buffering=0) as archive:
+            return os.pread(archive.fileno(), length, self.start + at)
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> object:
         """A module's specification; None if the archive lacks it."""
         if name not in self.index:
             return None
         _, file, is_package, _, _, at, length = self.index[name]
-        loader = Loader(name, file, self.archive, self.start + at, length)
         folders = [file.rpartition("/")[0]] if is_package else None
+        loader = Loader(name, file, self, at, length)
         return spec_from_file_location(name, file, loader=loader, submodule_search_locations=folders)
 
 
@@ -58,7 +77,7 @@ class WithoutLocks:
 
     NAMES = ("_ModuleLockManager", "_ImportLockContext")
 
-    def __init__(self, *_: object) -> None:
+    def __init__(self) -> None:
         self.bootstrap = sys.modules["_frozen_importlib"]
 
     def __enter__(self) -> None:
@@ -86,8 +105,9 @@ if __name__ == "__main__":
         with open(f"{RUN}/cache") as cache:
             os.environ["MLTCP_CACHE"] = cache.read()
     del os.environ["LD_PRELOAD"]  # it is for this process and its copies
-    sys.meta_path.insert(0, Finder(os.open(f"{RUN}/bytecode", os.O_RDONLY | os.O_CLOEXEC)))  # type: ignore[arg-type]
-    with WithoutLocks():
+    # The file is closed when the run begins: workers are copies of this process, and close all files that are not theirs.
+    with open(f"{RUN}/bytecode", "rb") as archive, WithoutLocks():
+        sys.meta_path.insert(0, Finder(archive))  # type: ignore[arg-type]
         from testbed.linux import uml_init
 
         uml_init.import_run()

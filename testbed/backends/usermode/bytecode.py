@@ -1,7 +1,7 @@
 """Bytecode of all modules that user-mode Linux imports, in one file.
 
-Each system call in user-mode Linux costs a hundred times as much as outside. Python's import of one module makes eleven,
-and compiles what no installer has compiled. With the archive it makes one. `testbed.linux.uml_start` reads the archive.
+A system call in user-mode Linux costs a hundred times as much as outside. The import of a module makes eleven, and
+compiles a module without bytecode. From the archive it makes one. `testbed.linux.uml_start` reads the archive.
 
 The archive is in the cache. It is written again if a file of it has changed.
 """
@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib.machinery
-import importlib.util
 import marshal
 import os
 import subprocess
@@ -24,9 +23,8 @@ from typing import BinaryIO, NamedTuple
 from testbed.core.environment import PACKAGES, cache_folder
 from testbed.core.errors import TestbedError
 from testbed.linux.loading import bpf
+from testbed.linux.uml_start import LENGTH_BYTES, MAGIC, read_index
 
-MAGIC = b"mltcp bytecode 1"
-LENGTH_BYTES = 8  # of the index, big endian, behind the magic
 EXTRA = ("mininet", "pyroute2", "testbed")  # packages whose other modules a plan may need
 # What the guest imports, printed as lines "name<TAB>file".
 LIST = """
@@ -73,19 +71,27 @@ def put(into: Path, packages: Sequence[str]) -> None:
         content = _archive(_modules(packages), known, old)
     try:
         bpf.keep(path, content)
+        _sweep(path)
         into.symlink_to(path)
     except OSError:  # a cache that cannot be written: this run has an archive of its own
         into.write_bytes(content)
 
 
 def _read(archive: BinaryIO) -> dict[str, Entry]:
-    """The index of an archive; empty if it is none, or if another user may have written it. Stands at the codes afterwards."""
+    """The index of an archive; empty if the file is none, or if another user may have written it. The codes follow."""
     with contextlib.suppress(OSError, ValueError, EOFError, TypeError):
         status = os.fstat(archive.fileno())
-        if status.st_uid == os.geteuid() and not status.st_mode & 0o022 and archive.read(len(MAGIC)) == MAGIC:
-            index = marshal.loads(archive.read(int.from_bytes(archive.read(LENGTH_BYTES))))
-            return {name: Entry(*entry) for name, entry in index.items()}
+        if status.st_uid == os.geteuid() and not status.st_mode & 0o022:
+            return {name: Entry(*entry) for name, entry in read_index(archive).items()}
     return {}
+
+
+def _sweep(kept: Path) -> None:
+    """Remove the other archives of which no file is left, such as those of a removed checkout."""
+    for path in set(kept.parent.iterdir()) - {kept}:
+        with contextlib.suppress(OSError), path.open("rb") as archive:
+            if not any(map(_is_current, _read(archive).values())):
+                path.unlink()
 
 
 def inside(file: str) -> str:
@@ -122,7 +128,7 @@ def _modules(packages: Sequence[str]) -> dict[str, str]:
 
 
 def _archive(modules: Mapping[str, str], known: Mapping[str, Entry], old: BinaryIO | None) -> bytes:
-    """The content of the archive. Code of files that have not changed comes from the present one, which stands at its codes."""
+    """The content of the archive. Code of files that have not changed comes from ``old``, whose codes are read next."""
     codes, index, at = [], {}, 0
     present = old.read() if old is not None and known else b""
     for name, file in modules.items():

@@ -15,8 +15,6 @@ import traceback
 from collections.abc import Sequence
 from typing import BinaryIO, NoReturn
 
-from testbed.linux.participants import memory
-
 
 class Copy:
     """``main()`` of ``module``, with pipes to its stdin and from its stdout, its stderr in ``errors``."""
@@ -29,7 +27,6 @@ class Copy:
         self.pid = os.fork()
         if self.pid == 0:
             _become(entry, (theirs, answering, errors), pass_fds)
-        memory.unshare()
         os.close(theirs)
         os.close(answering)
         self.stdin: BinaryIO = os.fdopen(self_in, "wb")

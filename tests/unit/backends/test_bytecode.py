@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -39,10 +38,13 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def value(archive: Path) -> str:
-    """What the package `pair` of an archive holds, if its files are not in the path."""
+    """What the package `pair` of an archive holds, if its files are not in the path; one module is imported after the archive was closed."""
     code = (
-        "import os, sys; from testbed.linux.uml_start import Finder\n"
-        "sys.meta_path.insert(0, Finder(os.open(sys.argv[1], os.O_RDONLY)))\n"
+        "import sys; from testbed.linux.uml_start import Finder\n"
+        "with open(sys.argv[1], 'rb') as archive:\n"
+        "    sys.meta_path.insert(0, Finder(archive))\n"
+        "    import pair.part\n"
+        "del sys.modules['pair.part'], sys.modules['pair']\n"
         "import pair; print(pair.VALUE, pair.__path__, pair.part.__file__)"
     )
     done = subprocess.run(
@@ -128,9 +130,22 @@ def test_a_cache_that_cannot_be_written_is_not_needed(cache: Path, modules: Path
 def test_the_guest_imports_only_from_the_archive(cache: Path, tmp_path: Path) -> None:
     """All that every run imports is there, with files of the same names inside on every machine."""
     bytecode.put(tmp_path / "archive", SITE)
-    index = uml_start.Finder(os.open(tmp_path / "archive", os.O_RDONLY)).index
+    with (tmp_path / "archive").open("rb") as archive:
+        index = uml_start.read_index(archive)
     assert {"testbed.linux.uml_init", "testbed.linux.run_in_kernel", "mininet.net", "msgspec"} <= index.keys()
     assert index["testbed.linux.network"][1] == "/run/mltcp/checkout/testbed/linux/network.py"
+
+
+def test_archives_of_removed_files_are_removed(
+    cache: Path, modules: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bytecode.put(tmp_path / "first", [])
+    gone = modules.rename(tmp_path / "moved")
+    files = {"pair": str(gone / "pair/__init__.py"), "pair.part": str(gone / "pair/part.py")}
+    monkeypatch.setattr(bytecode, "_modules", lambda _packages: files)
+    bytecode.put(tmp_path / "second", ["another environment"])
+    [kept] = (cache / "mltcp/bytecode").iterdir()
+    assert (tmp_path / "second").readlink() == kept
 
 
 def test_import_locks_are_back_after_the_block() -> None:
