@@ -68,7 +68,8 @@ class Progress:
         self.plan, self.phase, self.repeated = plan, "starting", False
         self.times: dict[int, list[float]] = {job.job: [] for job in plan.jobs}  # of ended iterations
         self.workers = {job.job: 1 if self.backend == "flow" else len(job.hosts) for job in plan.jobs}
-        self.reported: dict[tuple[int, int], list[float]] = {}  # of iterations that some workers have ended
+        self.reported: dict[tuple[int, int], list[events.Iteration]] = {}  # of iterations that some workers have ended
+        self.ends: dict[int, float] = {}  # of each job's last ended iteration
         self.shares: dict[int, float] = {}
 
     def __call__(self, plan: Plan, event: events.Said) -> None:
@@ -99,11 +100,13 @@ class Progress:
             self.live.update(self._render())
 
     def _ended(self, event: events.Iteration) -> None:
-        """An iteration of a job ends with its slowest worker."""
+        """An iteration of a job ends with its slowest worker, and begins at the end of the one before (`metrics.iteration_times`)."""
         reported = self.reported.setdefault((event.job, event.iteration), [])
-        reported.append(event.duration_s)
+        reported.append(event)
         if len(reported) == self.workers[event.job]:
-            self.times[event.job].append(max(reported))
+            end_s = max(one.end_s for one in reported)
+            self.times[event.job].append(end_s - self.ends.get(event.job, min(one.start_s for one in reported)))
+            self.ends[event.job] = end_s
             del self.reported[event.job, event.iteration]
 
     def _finish(self, plan: Plan, verdict: str) -> None:

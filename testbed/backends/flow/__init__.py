@@ -124,7 +124,7 @@ class FlowLevel:
                 for iteration in ended:
                     job = plan.jobs[iteration.job]
                     if iteration.iteration < job.iterations:
-                        on_event(Iteration(job.job, 0, iteration.iteration, iteration.end_s - iteration.start_s))
+                        on_event(Iteration(job.job, 0, iteration.iteration, iteration.start_s, iteration.end_s))
                     if iteration.iteration + 1 >= job.iterations:
                         missing.pop(job.job, None)
             if what is None:

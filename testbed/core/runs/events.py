@@ -36,12 +36,13 @@ class Start(msgspec.Struct, tag_field="event", tag="start", frozen=True):
 
 
 class Iteration(msgspec.Struct, tag_field="event", tag="iteration", frozen=True):
-    """One iteration of one worker has ended; its duration in s."""
+    """One iteration of one worker has ended; times in s after the start of the run."""
 
     job: int
     rank: int
     iteration: int
-    duration_s: float
+    start_s: float
+    end_s: float
 
 
 class Shares(msgspec.Struct, tag_field="event", tag="shares", frozen=True):

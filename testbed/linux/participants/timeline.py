@@ -122,7 +122,7 @@ class Timeline:
                 record = Record.parse(worker.job, worker.rank, line)
                 if record.iteration < self.wanted[worker.job]:
                     records.append(record)
-                    emit(Iteration(record.job, record.rank, record.iteration, (record.end - record.start) / 1e9))
+                    emit(Iteration(record.job, record.rank, record.iteration, record.start / 1e9, record.end / 1e9))
                 hear(record)
                 self._count(record, workers)
                 if self.repeating:

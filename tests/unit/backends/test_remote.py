@@ -40,7 +40,7 @@ def test_what_a_run_says() -> None:
     lines = [
         b"Linux says something\n\n",
         b'{"event": "phase", "text": "jobs"}\n{"event": "itera',
-        b'tion", "job": 0, "rank": 1, "iteration": 2, "duration_s": 0.5}\n{"event": "shares", "bps": {"0": {"s1-s2": 1}}}\n',
+        b'tion", "job": 0, "rank": 1, "iteration": 2, "start_s": 0.0, "end_s": 0.5}\n{"event": "shares", "bps": {"0": {"s1-s2": 1}}}\n',
         b'{"event": "results", "size": 3, "sha256": "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"}\nab',
         b"c and more",
     ]

@@ -184,7 +184,7 @@ def test_without_a_terminal_count_and_time_left_are_lines(record: Path, monkeypa
     with Progress(plans, Console(file=written, force_terminal=False), "uml", quiet=False) as progress:
         progress.heartbeat.say(progress.heartbeat.line())
         progress(plans[0], events.Started())
-        progress(plans[0], events.Iteration(0, 0, 0, 0.5))
+        progress(plans[0], events.Iteration(0, 0, 0, 0.0, 0.5))
         lines = written.getvalue().count("\n")
         progress(plans[0], events.Phase("measuring"))
         assert written.getvalue().count("\n") == lines
@@ -258,8 +258,11 @@ def test_an_iteration_ends_with_its_slowest_worker(record: Path, backend: str, r
     progress(plans[0], events.Started())
     for rank in reversed(range(reports)):
         assert progress.times == {0: []}
-        progress(plans[0], events.Iteration(0, rank, 0, 0.5 + rank))
+        progress(plans[0], events.Iteration(0, rank, 0, 0.125, 0.625 + rank))
     assert progress.times == {0: [0.5 + reports - 1]}
+    for rank in range(reports):  # a worker may wait for the others before its next iteration starts
+        progress(plans[0], events.Iteration(0, rank, 1, 5.0, 6.625))
+    assert progress.times == {0: [0.5 + reports - 1, 6.0 - (reports - 1)]}
 
 
 def test_a_dry_run_names_folder_runs_and_time(record: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

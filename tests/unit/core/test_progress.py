@@ -42,7 +42,7 @@ def tick(bps: float = 1e8) -> events.Shares:
 
 
 def iteration(number: int) -> events.Iteration:
-    return events.Iteration(1, 0, number, 1.0)
+    return events.Iteration(1, 0, number, 0.0, 1.0)
 
 
 class Run:
