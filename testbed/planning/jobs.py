@@ -19,7 +19,7 @@ from testbed.core.errors import RequestError
 from testbed.core.placing import Request
 from testbed.core.runs.plan import CongestionControl, JobPlan, Link, System, Wire
 from testbed.core.runs.plan import Operation as Numeric
-from testbed.core.text import decimal, quoted
+from testbed.core.text import count, decimal, quoted
 from testbed.core.units import Size
 from testbed.models import bounds
 from testbed.models.contention import Model
@@ -42,6 +42,7 @@ ALONE_ITERATIONS = 10
 NONE_YET = CongestionControl("", "", {})
 EXACT = 1e-3  # fraction of an iteration that the ideal ignores
 SEND_BYTES = 106_496  # bytes in a socket, for which a worker does not wait (`testbed.replay.worker`)
+EARLY = 0.25  # share of a run, below which the end of a job's counted iterations is early
 OVERLAP = 0.05  # default start offsets: uniform in this share of the ideal iteration
 
 # The network as seen by an isolated job: links and wires of each stage that its flows cross, or its hosts.
@@ -270,6 +271,20 @@ def _notes(spec: Spec, one: Asked, hosts: tuple[str, ...], network: Network) -> 
         )
 
 
+def _measured_early(jobs: Sequence[JobPlan]) -> Iterator[str]:
+    """Jobs whose counted iterations end long before the run. They continue until all jobs have theirs."""
+    if any(job.ideal_s is None or job.life is not None for job in jobs):  # unknown, or none continues
+        return
+    lengths = [job.offset_ns / 1e9 + job.iterations * (job.ideal_s or 0.0) for job in jobs]
+    for job, length_s in zip(jobs, lengths, strict=True):
+        if 0 < length_s < EARLY * max(lengths) and job.leave_ns is None:
+            share = length_s / max(lengths)
+            yield (
+                f"job {job.job} ({job.trace}) is measured only in the first {decimal(share * 100, 2)} % of the run, because its "
+                f"{count(job.iterations, 'iteration')} end early. Give it iterations={round(job.iterations / share)}"
+            )
+
+
 def _busiest_s(one: Asked, trace: Trace, takes_s: Callable[[Operation | Exchange], float]) -> tuple[float, float]:
     """How long the rank that communicates for longest does so in an iteration, and how long it computes."""
     if one.grouped is None:
@@ -339,7 +354,7 @@ def placed(spec: Spec, wanted: list[Asked], network: Network, scheduler: str, se
         ways,
         base_rtt_s,
         needed_bps,
-        tuple(dict.fromkeys(notes)),
+        (*dict.fromkeys(notes), *_measured_early(jobs)),
         servers,
     )
 
