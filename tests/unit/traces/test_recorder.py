@@ -191,8 +191,11 @@ def test_the_environments_own_torchrun_is_found(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.slow
 def test_sharded_training_goes_on_and_is_not_recorded(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "none.json"
-    assert recorded(out, "--", *TORCHRUN, str(DATA / "fsdp2.py")) == 1
-    error = capfd.readouterr().err
+    for _ in range(3):
+        assert recorded(out, "--", *TORCHRUN, str(DATA / "fsdp2.py")) == 1
+        error = capfd.readouterr().err
+        if "SIGABRT" not in error:  # which PyTorch under gloo does now and then on a busy machine
+            break
     assert "Traceback" not in error and error.count("mltcp: ") == 1  # said once, by the first rank
     assert not out.exists()
 
