@@ -32,7 +32,7 @@ MOST_BYTES = 400_000_000
 TOOLS = {"buildah": "buildah"}
 PYTHON = "3.11"  # Debian 12's, which reproduces the README's numbers
 GLIBC = (5, 12, 17, 24, 27, 28, 31, 34, 35, 36)  # minor versions that wheels are built for, up to Debian 12's
-PACKAGES = "python3,python3-venv,mount,binutils,libstdc++6,usr-is-merged"
+PACKAGES = "python3,python3-venv,binutils,libstdc++6,usr-is-merged"
 UNUSED = (
     "share/doc",
     "share/man",
