@@ -394,6 +394,7 @@ def test_a_phantom_queue_marks_where_there_is_no_red() -> None:
         assert phantom["min_bytes"] == phantom["max_bytes"] == 20_000 and phantom["filter"] == "phantom"
 
 
+@pytest.mark.slow
 def test_a_phantom_queue_keeps_the_real_one_as_short_as_the_threshold() -> None:
     """DCTCP: marks, and few drops."""
 

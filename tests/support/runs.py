@@ -46,10 +46,10 @@ def rounds(usual: int) -> list[Any]:
     return some(range(KILLS), *range(usual))
 
 
-def some(values: Iterable[Any], *usual: Any) -> list[Any]:
-    """All of the values for `make test-long`; in every run of the tests only the usual ones."""
+def some(values: Iterable[Any], *usual: Any, mark: pytest.MarkDecorator = pytest.mark.long) -> list[Any]:
+    """All of the values for `make test-long`, or for what the mark names; in every run of the tests only the usual ones."""
     return [
-        one if one in usual else pytest.param(*(one if isinstance(one, tuple) else (one,)), marks=pytest.mark.long)
+        one if one in usual else pytest.param(*(one if isinstance(one, tuple) else (one,)), marks=mark)
         for one in values
     ]
 

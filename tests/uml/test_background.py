@@ -10,6 +10,7 @@ import pytest
 import testbed
 from testbed.core.errors import TestbedError
 from testbed.models.frames import payload_share
+from tests.support.runs import some
 
 QUIET: dict[str, Any] = {
     "job": ["synthetic,compute=1s,bytes=1kB"],
@@ -47,7 +48,7 @@ def test_kinds_beside_jobs(tmp_path: Path) -> None:
     assert flows.equals(two.table("background"))
 
 
-@pytest.mark.parametrize("load", [0.3, 0.6])
+@pytest.mark.parametrize("load", some([0.3, 0.6], 0.3, mark=pytest.mark.slow))
 def test_fair_shares_complete_as_processor_sharing(load: float, tmp_path: Path) -> None:
     """Mean completion of Poisson flows of one size with fair queueing: size ÷ (C (1 − load)), within 10 %."""
     size, rate = 500_000, 100e6
@@ -63,6 +64,7 @@ def test_fair_shares_complete_as_processor_sharing(load: float, tmp_path: Path) 
     assert (flows["end_s"] - flows["start_s"]).mean() == pytest.approx(expected, rel=0.10)
 
 
+@pytest.mark.slow
 def test_priority_queues_serve_small_flows_first(tmp_path: Path) -> None:
     """Slowdown by size: under DCTCP small flows wait behind large ones; in priority queues by size they do not."""
     means = {}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from testbed.backends import uml
-from tests.support.runs import Result, run_plan
+from tests.support.runs import Result, run_plan, some
 
 pytestmark = pytest.mark.uml
 
@@ -70,6 +70,7 @@ def test_below_its_thresholds_a_switch_leaves_all_as_it_is() -> None:
     assert result.table("messages.csv")["resent"].sum() == 0
 
 
+@pytest.mark.slow
 def test_each_band_counts_for_itself() -> None:
     """Layers of a model, the first ones high: what they need is neither marked nor dropped, what comes last is both; and nothing of control."""
     asked = ASKED | {
@@ -85,7 +86,9 @@ def test_each_band_counts_for_itself() -> None:
     assert (touched[0] > 0).all() and not touched[2:].any()
 
 
-@pytest.mark.parametrize(("bands", "threshold"), [(1, 120_000), (2, 60_000), (4, 30_000)])
+@pytest.mark.parametrize(
+    ("bands", "threshold"), some([(1, 120_000), (2, 60_000), (4, 30_000)], (2, 60_000), mark=pytest.mark.slow)
+)
 def test_the_higher_a_band_the_less_it_holds(bands: int, threshold: int) -> None:
     """One tensor is always in the highest band: what it drops from keeps the queue there, at first from above."""
     asked = ASKED | {"ecn": "120kB", "buffer": "400p"}

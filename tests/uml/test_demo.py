@@ -14,7 +14,7 @@ import pytest
 
 from testbed.cli.demo import RUNS
 from testbed.core.errors import EXIT_OK
-from tests.support.runs import ROOT, cli
+from tests.support.runs import ROOT, cli, some
 from tools import golden, tables
 
 SHOWN = re.search(
@@ -28,7 +28,7 @@ ROW = re.compile(
 )
 
 
-@pytest.mark.parametrize("number", range(len(RUNS)), ids=["main job", "ResNet-50"])
+@pytest.mark.parametrize("number", some(range(len(RUNS)), 0, mark=pytest.mark.slow), ids=["main job", "ResNet-50"])
 def test_the_demo_comes_out_as_the_readme_says(number: int, tmp_path: Path) -> None:
     assert SHOWN is not None
     done = cli(*RUNS[number].split(), "--json", cwd=tmp_path)

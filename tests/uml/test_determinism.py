@@ -25,7 +25,7 @@ from testbed.core.errors import EXIT_OK, EXIT_REQUEST
 from testbed.core.runs.load import TABLES
 from testbed.linux import features
 from testbed.transports.datagram import native
-from tests.support.runs import DEFAULT, ROOT, cli, one_plan, run_plan
+from tests.support.runs import DEFAULT, ROOT, cli, one_plan, run_plan, some
 
 # Random loss, jitter and marking: everything the kernel draws a number for.
 RANDOM: dict[str, Any] = {
@@ -45,7 +45,7 @@ MLT = {
 }  # with bands that drop, and every path
 ASKED = {"mltcp_reno": RANDOM, "ltp": LOSSY, "mlt": MLT}
 EVERY = {**ASKED, "optireduce": {**LOSSY, "system": ["optireduce"]}}
-BOTH = pytest.mark.parametrize("system", ASKED)
+BOTH = pytest.mark.parametrize("system", some(ASKED, "mltcp_reno", mark=pytest.mark.slow))
 
 
 def flags(system: str) -> list[str]:
@@ -91,7 +91,7 @@ def test_it_lost_of_gradients_alone_or_of_both() -> None:
     assert set(messages[messages["missing"] > 0]["stage"]) == {"gradient", "parameter"}
 
 
-@BOTH
+@pytest.mark.parametrize("system", some(ASKED, "mltcp_reno", "mlt", mark=pytest.mark.slow))
 def test_two_at_a_time_are_identical(system: str) -> None:
     with ThreadPoolExecutor(3) as pool:
         busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
@@ -185,7 +185,9 @@ def test_an_unprivileged_user_gets_the_same(system: str, strange_checkout: Path,
     assert got == reference(system)
 
 
-@pytest.mark.parametrize("system", ["mltcp_reno", "ltp", "mlt", "optireduce"])
+@pytest.mark.parametrize(
+    "system", some(["mltcp_reno", "ltp", "mlt", "optireduce"], "mltcp_reno", mark=pytest.mark.slow)
+)
 def test_verify_repeats_a_run(system: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(tmp_path, system, cwd=tmp_path)
     folder = tmp_path / "x" / system / "1"

@@ -237,7 +237,7 @@ def of_model(folder: Path, more: str = "", **layout: Any) -> dict[str, Any]:
     return content
 
 
-@pytest.mark.parametrize("inside", [True, False])
+@pytest.mark.parametrize("inside", runs.some([True, False], True, mark=pytest.mark.slow))
 def test_a_model_in_two_by_two_by_two_ranks(tmp_path: Path, inside: bool) -> None:
     """A ring of two sends the whole tensor. A stage has two layers of two micro-batches."""
     content = of_model(tmp_path, tp=2, pp=2, dp=2)
@@ -268,6 +268,7 @@ def test_a_model_whose_gradients_are_split(tmp_path: Path) -> None:
     check(run(tmp_path, of_model(tmp_path, dp=2, zero=2)), dict.fromkeys(((0, 1), (1, 0)), (2 + 1) * parameters))
 
 
+@pytest.mark.slow
 def test_a_model_with_experts(tmp_path: Path) -> None:
     """Four all-to-alls of a layer and micro-batch, each of two experts for each token; all else by a ring of four."""
     content = of_model(tmp_path, "experts = 4\nexperts_per_token = 2\n", ep=4, dp=4)

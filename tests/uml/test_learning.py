@@ -28,6 +28,7 @@ def whole() -> list[float]:
     return looks(run_plan(uml.find(), system=["reno"], **ASKED))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(HANG_S)
 def test_it_learns_the_same_by_whatever_delivers_everything(whole: list[float]) -> None:
     native.build()
@@ -83,7 +84,14 @@ def test_what_is_lost_is_missing_and_every_run_is_the_same(train: str) -> None:
 
 
 @pytest.mark.timeout(HANG_S)
-@pytest.mark.parametrize(("rule", "least", "most"), [("packet-median", 0.5, 0.53), ("element-median", 0.75, 0.999)])
+@pytest.mark.parametrize(
+    ("rule", "least", "most"),
+    some(
+        [("packet-median", 0.5, 0.53), ("element-median", 0.75, 0.999)],
+        ("packet-median", 0.5, 0.53),
+        mark=pytest.mark.slow,
+    ),
+)
 def test_a_run_says_which_share_of_its_packets_its_tags_call_important(rule: str, least: float, most: float) -> None:
     """Of real gradients: half of each message's by our rule, nearly all by the published one."""
     native.build()

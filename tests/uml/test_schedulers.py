@@ -61,6 +61,7 @@ def test_cassini_puts_a_drifting_job_back() -> None:
     assert set(waiting["job"]) == {0, 1} and waiting["off"].max() < 1e-6
 
 
+@pytest.mark.slow
 def test_all_workers_of_a_job_wait_together() -> None:
     """Rank 0 decides; who has not ended the iteration before by then (of a ring, the last may be late) begins at once."""
     result = run(
@@ -75,6 +76,7 @@ def test_all_workers_of_a_job_wait_together() -> None:
     assert (found.loc[found["worker"] == 0, "waited"] > 1e-3).any()
 
 
+@pytest.mark.slow
 def test_cassini_goes_by_iterations_measured_alone(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """A lone ring takes longer than its ideal: slots a job could not keep would cost it an iteration each time."""
     flags = [
@@ -153,6 +155,7 @@ def test_two_jobs_like_vgg19_at_their_rate() -> None:
     assert fair.to_numpy().mean() / unfair.to_numpy().mean() > 1.1
 
 
+@pytest.mark.slow
 def test_a_loop_of_links_is_refused_by_cassini_and_no_obstacle_to_mltcp(capsys: pytest.CaptureFixture[str]) -> None:
     """Three jobs, each pair of which shares a link: the circular dependency of MLTCP's figure 2."""
     assert main(["run", "--topo", "ring", "--jobs", "3", "--cc", "cassini", "--on", "uml"]) == EXIT_REQUEST

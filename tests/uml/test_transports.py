@@ -156,6 +156,7 @@ def test_mlt_takes_every_path_alike() -> None:
     assert shares["mlt:bands=1,spray=off"] > 0.5
 
 
+@pytest.mark.slow
 def test_a_ring_may_bound_what_is_lost_from_end_to_end() -> None:
     """Of four workers: with 20 % for each hop messages miss more than the 7.2 % that each of three may miss where 20 % are for all together."""
     asked: dict[str, Any] = {

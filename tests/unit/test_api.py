@@ -21,6 +21,7 @@ from testbed.core.runs.load import load_run
 from testbed.errors import LoadError, MachineError, RequestError, TestbedError
 from testbed.testing import FakeKernel
 from tests.support.paths import ROOT
+from tests.support.runs import some
 
 TINY: dict[str, Any] = {"jobs": 2, "iterations": 3, "on": "flow", "isolated_runs": "none"}
 
@@ -123,7 +124,7 @@ def test_a_sweep(elsewhere: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("executor", ["local", "dask"])
+@pytest.mark.parametrize("executor", some(["local", "dask"], "local", mark=pytest.mark.slow))
 def test_a_sweep_on_an_executor(executor: str, elsewhere: Path) -> None:
     """Two at a time, in processes of their own: the same tables as one after the other in this process."""
     (elsewhere / "a.toml").write_text('jobs = 2\non = "flow"\n[sweep]\nrate = ["100mbit", "1gbit"]\n')

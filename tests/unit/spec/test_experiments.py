@@ -49,7 +49,9 @@ def study(id: str, folder: Path, times: synthetic.Times) -> Study:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-@pytest.mark.parametrize("variant", [{}, {"quick": True}], ids=["full", "quick"])
+@pytest.mark.parametrize(
+    "variant", some([{}, {"quick": True}], {"quick": True}, mark=pytest.mark.slow), ids=["full", "quick"]
+)
 def test_every_experiment_can_be_planned(file: Path, variant: dict[str, object]) -> None:
     specs = sweep.read(str(file), variant)
     runs = [one for each in specs for one in plan.plans(plan.resolve(each))]
