@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import csv
 import re
 from collections import Counter
 from dataclasses import replace
@@ -49,6 +50,18 @@ def test_the_tests_and_runs_that_faults_meet_are_there() -> None:
     assert all((ROOT / path).exists() for paths in AREAS.values() for path in paths)
     for name in mutants.RUNS:
         assert plan.plans(plan.resolve(spec.read(str(ROOT / mutants.PLANS / f"{name}.toml"), {})))
+
+
+def test_the_table_of_what_catches_them_is_complete() -> None:
+    """Each fault, by a test that is there."""
+    with (ROOT / mutants.PLANS / "caught.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["mutant"], row["file"], row["breaks"]) for row in rows] == [
+        (fault.id, fault.file, fault.breaks) for fault in FAULTS
+    ]
+    for row in rows:
+        path, test = row["caught_by"].split("[")[0].split("::")
+        assert f"def {test}(" in (ROOT / path).read_text()
 
 
 def row(result: str) -> mutants.Row:

@@ -9,6 +9,7 @@ import struct
 import subprocess
 from functools import cache, partial
 from graphlib import TopologicalSorter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -736,3 +737,42 @@ def test_no_circle_between_the_files() -> None:
         asked = {Path(name).stem for name in re.findall(r'^#include "(.+)"', path.read_text(), re.MULTILINE)}
         graph.setdefault(path.stem, set()).update(asked - {path.stem})
     TopologicalSorter(graph).prepare()
+
+
+@pytest.mark.parametrize("reorder", [1, 3, 6])
+@pytest.mark.parametrize("fewer", [1, 0])
+def test_a_packet_is_lost_when_so_many_later_ones_are_acknowledged(reorder: int, fewer: int) -> None:
+    """A packet near the end of a message arrives late: behind as many later ones as count as a loss, or one fewer."""
+    packets, later, number, free = 300, reorder - fewer, 0, 0
+
+    def fate(source: int, _target: int, datagram: bytes, now: int) -> list[int]:
+        nonlocal number, free
+        if source or datagram[1] != DATA:
+            return [now + MS // 10]
+        number += 1
+        free = max(free, now) + MS // 10
+        return [free + (MS if number == packets - later else 0)]
+
+    network, data = pair(fate, reorder=reorder, acks=1), content(packets * SEGMENT)
+    sent = network.cores[0].send(1, data, now=network.now)
+    received = network.cores[1].receive(0, len(data), now=network.now)
+    network.run(lambda: both_ended(sent, received), network.now + 10 * S)
+    assert agree(sent, received, data).reason == COMPLETE
+    assert network.cores[0].counters(1).resent == 1 - fewer
+
+
+def test_each_timeout_in_a_row_is_twice_as_long() -> None:
+    """A packet that nobody receives is sent again and again."""
+    sent_at: list[int] = []
+
+    def fate(_source: int, _target: int, datagram: bytes, now: int) -> list[int]:
+        if datagram[1] != DATA:
+            return [now + MS]
+        sent_at.append(now)
+        return []
+
+    network = pair(fate, silence_ns=60 * S)
+    network.cores[0].send(1, content(SEGMENT), now=network.now)
+    network.run(lambda: len(sent_at) > 5, network.now + 20 * S)
+    gaps = [after - before for before, after in pairwise(sent_at)]
+    assert [after / before for before, after in pairwise(gaps)] == pytest.approx([2] * 4, rel=0.05)
