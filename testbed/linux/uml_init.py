@@ -10,6 +10,7 @@ import gc
 import importlib
 import importlib.util
 import os
+import resource
 import site
 import sys
 import termios
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 RUN = Path("/run/mltcp")  # what `testbed.backends.uml` prepared
 POWER_OFF = 0x4321FEDC
+OPEN_FILES = 65536  # sockets, pipes and namespaces of up to 4,096 workers
 
 
 def main() -> None:
@@ -36,6 +38,7 @@ def main() -> None:
     punctual()
     # The process that is ready first runs first. By default, the order depends on how long each process has run before.
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, OPEN_FILES))
     events = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     try:

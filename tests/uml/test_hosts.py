@@ -48,3 +48,11 @@ def test_several_flows_a_job_interleave_where_links_mark() -> None:
     iterations = run_plan(uml.find(), **fields).table("iterations.csv")
     last = iterations[iterations["iteration"] >= 18]
     assert (last["end_s"] - last["start_s"]).mean() < 1.05  # alone a second, together without MLTCP 1.47
+
+
+def test_a_link_has_64_jobs() -> None:
+    """Their workers have more than 1,024 descriptors."""
+    fields: dict[str, Any] = {
+        "jobs": 64, "iterations": 1, "compute": "50ms", "bytes": "10kB", "rate": "1gbit", "system": ["reno"],
+    }  # fmt: skip
+    assert run_plan(uml.find(), **fields).table("iterations.csv")["job"].nunique() == 64

@@ -5,16 +5,20 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import IO, Any, NoReturn, Protocol
+from typing import IO, Any, NoReturn, Protocol, TypeVar
 
 from testbed.core.environment import PACKAGES
 from testbed.core.errors import TestbedError
 from testbed.linux import netns
 from testbed.linux.participants.copies import Copy
+
+SELECTABLE = 1024  # descriptors that select(2) accepts
 
 
 def child_environment() -> dict[str, str]:
@@ -138,3 +142,23 @@ class Child:
                     stream.close()
         if self.reading is not None:
             os.close(self.reading)
+
+
+class HasFile(Protocol):
+    """What `with_lines` waits for."""
+
+    def fileno(self) -> int: ...
+
+
+File = TypeVar("File", bound=HasFile)
+
+
+def with_lines(files: Sequence[File], patience_s: float) -> list[File]:
+    """Those that can be read, in order; empty after ``patience_s``, with more descriptors than `SELECTABLE` in whole milliseconds."""
+    if all(file.fileno() < SELECTABLE for file in files):
+        return select.select(files, [], [], patience_s)[0]
+    poll = select.poll()
+    for file in files:
+        poll.register(file, select.POLLIN)
+    found = {descriptor for descriptor, _ in poll.poll(1000 * patience_s)}
+    return [file for file in files if file.fileno() in found]
