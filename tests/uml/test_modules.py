@@ -174,6 +174,24 @@ def test_mltcp_on_a_base_of_your_own() -> None:
     assert flows["mltcp_f"].dropna().nunique() > 1
 
 
+def settled_s(system: str) -> float:
+    """The last four iterations of four jobs with one frame of marking threshold for each flow."""
+    fields = JOB | {
+        "jobs": 4, "iterations": 14, "compute": "190ms", "bytes": "1.45MB", "rate": "200mbit", "buffer": "200p", "ecn": "4p",
+    }  # fmt: skip
+    iterations = runs.run_plan(uml.find(), cc=[system], **fields).table("iterations.csv")
+    last = iterations[iterations["iteration"] >= 10]
+    return float((last["end_s"] - last["start_s"]).mean())
+
+
+def test_windows_below_two_segments_let_one_frame_a_flow_suffice() -> None:
+    """Alone 250 ms; MLTCP-Reno takes 390 ms, and the example with F = 1 takes 320 ms."""
+    paced = f"{EXAMPLES / 'tcp_mltcp_paced.c'}"
+    took_s = settled_s(paced)
+    assert took_s < 0.75 * settled_s("mltcp_reno")
+    assert took_s < 0.85 * settled_s(f"{paced}:slope=0.001,intercept=1")
+
+
 def wrong(tmp_path: Path, old: str, new: str, parameter: str = "") -> None:
     source = tmp_path / "tcp_mine.c"
     source.write_text((EXAMPLES / "tcp_mine.c").read_text().replace(old, new))

@@ -55,3 +55,16 @@ def test_without_a_map_there_is_one_panel(tmp_path: Path) -> None:
     figures.find("tail").draw(load_study(tmp_path / "results", "tail"), tmp_path / "out")
     image = tmp_path / "out" / "tail.png"
     assert "One panel" in style.description(image) and "one seed" not in style.note(image)
+
+
+def test_gains_at_four_frames_are_shown_over_jobs(tmp_path: Path) -> None:
+    """Cells with this one threshold are in the last panel alone."""
+    for name in ("frames", "frames.jobs"):
+        synthetic.experiment(name, tmp_path / "results", slow_base)
+    figure = figures.find("frames")
+    figure.draw(load_study(tmp_path / "results", "frames"), tmp_path / "out")
+    assert figures.is_plotted(figure)
+    tables = {name: pd.read_csv(tmp_path / "out" / f"{name}.csv") for name in ("frames", "frames-gains")}
+    *by_frames, by_jobs = alternative.panels(figure.plot(tables))
+    assert by_jobs.get_xlabel() == "jobs" and by_jobs.get_title(loc="left") == "4 frames a flow"
+    assert all(panel.get_xlabel() == "marking threshold (frames a flow)" for panel in by_frames)
