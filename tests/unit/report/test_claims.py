@@ -54,7 +54,9 @@ def test_every_row_of_a_run_with_mltcp_names_its_arm(tmp_path: Path) -> None:
     for claim in CONTENT.claim:
         kept = REPORT / "figures" / f"{claim.measure.table or claim.figure}.csv"
         if claim.arm and kept.is_file() and "seed" in (table := pd.read_csv(kept)):
-            assert set(table["arm"].dropna()) <= {"base", "placebo", "paper", "recommended"}, kept
+            assert set(table["arm"].dropna()) <= {"base", "placebo", "paper", "recommended", "ours", "ours, F = 1"}, (
+                kept
+            )
     synthetic.experiment("partial", tmp_path / "results", synthetic.gains)
     section = sections.one(figures.find("partial"), tmp_path / "results", tmp_path)
     assert set(pd.read_csv(tmp_path / "partial.csv")["arm"]) == {"base", "recommended"}
