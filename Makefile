@@ -91,7 +91,8 @@ unit_tier = $(PYTEST) tests/unit $(SIDE_BY_SIDE) $(if $(COVERAGE),--cov --cov-re
 	$(foreach package,$(PURE),&& $(PYTHON) -m coverage report --include="$(package)/*" --format=total))
 uml_tier = $(PYTEST) tests/uml $(SIDE_BY_SIDE)
 netns = $(SUDO) env PYTHONDONTWRITEBYTECODE=1 $(PYTEST) -p no:cacheprovider tests/netns
-netns_tier = $(netns) $(SIDE_BY_SIDE) -m "not alone"
+# Tests with namespaces wait more than they compute.
+netns_tier = $(netns) -n $(shell expr 2 '*' $(CORES)) --dist loadgroup -m "not alone"
 alone_tier = $(netns) -m alone
 
 tiers = @code=0; $(foreach tier,$(1),echo '$($(tier)_tier)'; $($(tier)_tier) || code=1;) exit $$code

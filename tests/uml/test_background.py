@@ -20,6 +20,7 @@ QUIET: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 def test_kinds_beside_jobs(tmp_path: Path) -> None:
     """Every kind that needs no program, twice: `valid`, and the same bytes."""
     fields: dict[str, Any] = {

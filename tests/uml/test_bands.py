@@ -39,6 +39,7 @@ def test_a_switch_marks_what_can_be_marked() -> None:
     assert counted(result, "packets", 2, "h1-s1") > 100  # pure ACKs travel above all data
 
 
+@pytest.mark.slow
 def test_a_switch_drops_what_cannot_be_marked() -> None:
     """The datagrams of LTP are not ECN-capable."""
     dropping, keeping = (run_plan(uml.find(), bands=bands, system=["ltp"], **ASKED) for bands in ("2,drop", "2"))

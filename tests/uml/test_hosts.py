@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from testbed.backends import uml
 from tests.support.runs import DEFAULT, run_plan
 
@@ -36,6 +38,7 @@ def test_buckets_are_exchanged_while_the_rest_is_computed() -> None:
     assert split < whole - 0.015  # of 48 ms of exchange most is hidden
 
 
+@pytest.mark.slow
 def test_several_flows_a_job_interleave_where_links_mark() -> None:
     """Each has a small window there: a floor under F would leave nothing to divide (hosts.md)."""
     fields = DEFAULT | {

@@ -99,6 +99,7 @@ def test_no_warning_with_w1(kernel: Kernel, tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("*.ko"))) == len(inside.NAMES)
 
 
+@pytest.mark.slow
 def test_sparse_has_nothing_to_say(kernel: Kernel, tmp_path: Path) -> None:
     if shutil.which("sparse") is None:
         pytest.skip("sparse is not installed")

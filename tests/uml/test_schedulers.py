@@ -130,6 +130,7 @@ def test_priority_interleaves_equal_jobs_after_one_iteration() -> None:
     assert found.iloc[2:].to_numpy().max() <= 1.02 * IDEAL_S
 
 
+@pytest.mark.slow
 def test_static_unfairness_helps_both_of_a_compatible_pair() -> None:
     """The HotNets'22 effect: also the job that gets less is faster than under fair sharing."""
     found = times(run("unfair", iterations=10, **COMPATIBLE))
@@ -171,6 +172,7 @@ def test_a_loop_of_links_is_refused_by_cassini_and_no_obstacle_to_mltcp(capsys: 
     assert found.iloc[-8:].to_numpy().max() <= 1.05 * isolated_s
 
 
+@pytest.mark.slow
 def test_lretf_without_preemption_has_one_job_communicate_at_a_time() -> None:
     """Which the base does not: there they overlap."""
     jobs = ["synthetic,compute=40ms,bytes=1MB,workers=2,collective=ring"] * 3

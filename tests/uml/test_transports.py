@@ -141,6 +141,7 @@ def test_no_burst_at_a_connections_start_on_a_path_without_length(system: str) -
     assert max(one["burst"] for one in sent) <= 5  # four, and one more where the rate rises at that instant
 
 
+@pytest.mark.slow
 def test_mlt_takes_every_path_alike() -> None:
     """Over four spines: the bytes of a job on each of them are the same within 2 %; not where routers hash over 64 addresses, still less by one."""
     asked: dict[str, Any] = {

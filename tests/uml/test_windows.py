@@ -18,6 +18,7 @@ from tests.unit.replay.test_overlapping import layered
 pytestmark = pytest.mark.uml
 
 
+@pytest.mark.slow
 def test_front_layers_first_is_faster_than_one_after_the_other(tmp_path: Path) -> None:
     (tmp_path / "layered.json").write_bytes(msgspec.json.encode(layered()))
     asked: dict[str, Any] = {

@@ -75,6 +75,7 @@ def test_jobs_come_and_go_and_differ_in_length() -> None:
     assert flows.loc[flows["job"] == 1, "t_s"].max() == pytest.approx(0.7, abs=0.011)
 
 
+@pytest.mark.slow
 def test_noise_lengthens_whole_iterations_and_stragglers_single_workers() -> None:
     fields: dict[str, Any] = {
         "rate": "1gbit",
