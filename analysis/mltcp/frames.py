@@ -28,6 +28,7 @@ TEXT = (
 OURS, OURS_PLACEBO = "ours", "ours, F = 1"  # examples/tcp_mltcp_paced.c
 DASHES = {"recommended": "-", "paper": "--", "placebo": ":", OURS: "", OURS_PLACEBO: ""}
 MARKERS = {OURS: "*", OURS_PLACEBO: "x"}
+SIZES = {OURS: 9, OURS_PLACEBO: 7}
 POINT = ["jobs", "flows", "rate_bps", "mtu", "frames"]
 MAPPED = 4  # frames a flow, of the map over jobs and flows
 
@@ -76,6 +77,7 @@ def plot(tables: Tables) -> Any:
         axis.set_xscale("log", base=2)
         axis.set_xticks(sorted(by_jobs["jobs"].unique()), sorted(by_jobs["jobs"].unique()))
         axis.set(title=f"{MAPPED} frames a flow", xlabel="jobs")
+    axes[0, 0].set_ylim(top=1.12 * axes[0, 0].get_ylim()[1])  # room for the legends
     for axis in axes.ravel()[count:]:
         axis.set_axis_off()
     return figure
@@ -95,7 +97,7 @@ def _panel(axis: Any, rows: pd.DataFrame, key: str, over: str = "frames") -> Non
             found = mine.groupby(over)["gain"]
             axis.plot(
                 list(found.groups), [geometric_mean(list(one)) for _, one in found], DASHES[str(arm)], marker=MARKERS.get(str(arm), "o"),
-                markersize=9 if arm == OURS else 4,
+                markersize=SIZES.get(str(arm), 4), zorder=4 if arm in SIZES else 2,
                 color=colour, label=named if arm == of_value["arm"].max() else None,
             )  # fmt: skip
             for at, one in found:
@@ -103,7 +105,7 @@ def _panel(axis: Any, rows: pd.DataFrame, key: str, over: str = "frames") -> Non
                 axis.vlines(at, low, high, color=colour, linewidth=3, alpha=0.3)
     axis.axhline(1, color=style.REFERENCE, linewidth=0.8)
     axis.set_ylabel("× as fast as Reno")
-    axis.legend(fontsize=7.5)
+    axis.legend(fontsize=7.5, loc="upper left", ncols=2 if key == "network" else 3)
 
 
 def _network(rate_bps: int, mtu: int) -> str:

@@ -8,9 +8,11 @@ import pandas as pd
 import pytest
 
 from testbed.core.runs.plan import Plan
-from testbed.report import alternative, figures, style
+from testbed.report import alternative, figures, redrawing, style
 from testbed.report.study import load_study
 from tests.support import synthetic
+
+KEPT = Path(__file__).parents[3] / "docs" / "report" / "figures"
 
 
 def slow_base(one: Plan, _iteration: int) -> float:
@@ -68,3 +70,17 @@ def test_gains_at_four_frames_are_shown_over_jobs(tmp_path: Path) -> None:
     *by_frames, by_jobs = alternative.panels(figure.plot(tables))
     assert by_jobs.get_xlabel() == "jobs" and by_jobs.get_title(loc="left") == "4 frames a flow"
     assert all(panel.get_xlabel() == "marking threshold (frames a flow)" for panel in by_frames)
+
+
+def test_no_legend_covers_a_gain() -> None:
+    """Of the kept tables, where a star was hidden."""
+    tables = {name: redrawing.read(KEPT / f"{name}.csv") for name in ("frames", "frames-gains")}
+    figure = figures.find("frames")
+    assert figures.is_plotted(figure)
+    drawn = figure.plot(tables)
+    drawn.canvas.draw()
+    for panel in alternative.panels(drawn):
+        box = panel.get_legend().get_window_extent()
+        for line in panel.get_lines():
+            for x, y in line.get_transform().transform(line.get_xydata()):
+                assert not box.contains(x, y), (panel.get_title(loc="left"), line.get_label())
