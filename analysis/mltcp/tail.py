@@ -25,7 +25,7 @@ ID = "tail"
 POSITION = 100
 TITLE = "Next to twenty long jobs, a short job's 99th percentile gains 4.2 times under Reno, 3.1 times with the paper's rule"
 TEXT = (
-    "Without noise `recommended` gains 3.5 to 4.8 times for 20 or 32 long jobs, a short one of 30 or 50 % of the link, and three or more frames of threshold a flow; "
+    "Without noise `recommended` gains 3.5 to 4.8 times for 20 or 32 long jobs, a short one of 30 or 50 % of the link, and three or more frames a flow; "
     "the paper's rule 2.8 to 3.7. With 70 % it is at most 2.8, with noise 0.7 to 3.5. Steady state: last half. Dotted: fair sharing without packets."
 )
 CLAIMED = 4.0
