@@ -25,9 +25,8 @@ def test_gains_are_told_by_arm(id: str, table: str, gain: str, tmp_path: Path) -
     synthetic.experiment(id, tmp_path / "results", slow_base)
     figures.find(id).draw(load_study(tmp_path / "results", id), tmp_path / "out")
     found = pd.read_csv(tmp_path / "out" / f"{table}.csv")
-    by_arm = found.groupby("arm")[gain].mean()
-    assert by_arm["paper"] == pytest.approx(4.0) and by_arm["recommended"] == pytest.approx(4.0)
-    assert by_arm["placebo"] == pytest.approx(1.0)
+    arms = {"paper": 4.0, "recommended": 4.0, "placebo": 1.0} if id == "tail" else {"paper": 4.0}  # of the quick sets
+    assert found.groupby("arm")[gain].mean().to_dict() == pytest.approx(arms)
     assert (found["frames"] > 0).all()
     if id == "tail":
         assert set(found["long_jobs"]) == {20} and set(found["duty"]) == {0.5} and (found["seeds"] == 3).all()
