@@ -47,7 +47,7 @@ def rounds(usual: int) -> list[Any]:
 
 
 def some(values: Iterable[Any], *usual: Any, mark: pytest.MarkDecorator = pytest.mark.long) -> list[Any]:
-    """All of the values for `make test-long`, or for what the mark names; in every run of the tests only the usual ones."""
+    """Values of a parameter: the usual ones run always, the others only where ``mark`` is asked for (default: `make test-long`)."""
     return [
         one if one in usual else pytest.param(*(one if isinstance(one, tuple) else (one,)), marks=mark)
         for one in values

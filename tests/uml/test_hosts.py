@@ -40,7 +40,7 @@ def test_buckets_are_exchanged_while_the_rest_is_computed() -> None:
 
 @pytest.mark.slow
 def test_several_flows_a_job_interleave_where_links_mark() -> None:
-    """Each has a small window there: a floor under F would leave nothing to divide (hosts.md)."""
+    """Each has a small window there: a floor under F would leave nothing to divide."""
     fields = DEFAULT | {
         "jobs": 2,
         "channels": 4,

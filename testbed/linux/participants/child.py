@@ -18,7 +18,7 @@ from testbed.core.errors import TestbedError
 from testbed.linux import netns
 from testbed.linux.participants.copies import Copy
 
-SELECTABLE = 1024  # descriptors that select(2) accepts
+SELECTABLE = 1024  # select(2) accepts smaller descriptors only
 
 
 def child_environment() -> dict[str, str]:
@@ -145,7 +145,7 @@ class Child:
 
 
 class HasFile(Protocol):
-    """What `with_lines` waits for."""
+    """An object with a file descriptor."""
 
     def fileno(self) -> int: ...
 
@@ -153,8 +153,11 @@ class HasFile(Protocol):
 File = TypeVar("File", bound=HasFile)
 
 
-def with_lines(files: Sequence[File], patience_s: float) -> list[File]:
-    """Those that can be read, in order; empty after ``patience_s``, with more descriptors than `SELECTABLE` in whole milliseconds."""
+def readable(files: Sequence[File], patience_s: float) -> list[File]:
+    """Return the files that can be read now, in the given order; wait for the first at most ``patience_s``.
+
+    Descriptors from `SELECTABLE` on need poll(2), which rounds ``patience_s`` up to milliseconds.
+    """
     if all(file.fileno() < SELECTABLE for file in files):
         return select.select(files, [], [], patience_s)[0]
     poll = select.poll()

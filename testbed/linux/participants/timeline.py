@@ -18,7 +18,7 @@ from testbed.core.runs.plan import LinkEvent, Plan, RateTrace
 from testbed.linux import settings
 from testbed.linux.network import Network, link_name, switch
 from testbed.linux.participants.background import Sources
-from testbed.linux.participants.child import Child, with_lines
+from testbed.linux.participants.child import Child, readable
 from testbed.linux.participants.job_lifecycle import Lives, Outcome
 from testbed.linux.participants.participant import Participant
 from testbed.linux.participants.period_detection import Repeating
@@ -111,7 +111,7 @@ class Timeline:
             look()
             self.background.check()
             self._catch_up(workers)
-            if with_lines([sampler], 0):
+            if readable([sampler], 0):
                 for line in sampler.lines():
                     emit(Shares(line["shares_bps"]))
             for worker, line in self._receive(workers):

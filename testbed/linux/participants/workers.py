@@ -17,7 +17,7 @@ from testbed.core import system_text
 from testbed.core.errors import TestbedError
 from testbed.core.runs.plan import JobPlan, Plan
 from testbed.linux.network import Network
-from testbed.linux.participants.child import with_lines
+from testbed.linux.participants.child import readable
 from testbed.linux.participants.participant import Participant
 from testbed.linux.participants.program import Program
 from testbed.linux.participants.replay import Replay
@@ -196,7 +196,7 @@ class Workers:
 
         A worker whose peer was killed fails, too. The error reports the worker that was killed.
         """
-        ready = with_lines(self.participants, max(0.0, until - time.monotonic()))
+        ready = readable(self.participants, max(0.0, until - time.monotonic()))
         lines: list[tuple[Participant, Any]] = []
         gone: GoneError | None = None
         for worker in ready:

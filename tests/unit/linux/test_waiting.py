@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from testbed.linux.participants.child import SELECTABLE, with_lines
+from testbed.linux.participants.child import SELECTABLE, readable
 
 
 class End:
@@ -48,8 +48,8 @@ def many_files() -> Iterator[None]:
 def test_those_with_lines_are_found_in_order(least: int) -> None:
     """64 jobs have 128 workers, and more descriptors than select(2) accepts."""
     with pipe(0) as (first, to_first), pipe(least) as (second, to_second), pipe(0) as (third, _):
-        assert with_lines([first, second, third], 0) == []
+        assert readable([first, second, third], 0) == []
         os.write(to_second, b"{}\n")
-        assert with_lines([first, second, third], 1) == [second]
+        assert readable([first, second, third], 1) == [second]
         os.write(to_first, b"{}\n")
-        assert with_lines([second, third, first], 1) == [second, first]
+        assert readable([second, third, first], 1) == [second, first]

@@ -247,7 +247,7 @@ def carried_out(says: list[Any], monkeypatch: pytest.MonkeyPatch) -> tuple[FakeW
     )
     second = msgspec.structs.replace(plan.jobs[1], life=life("s1:0", after=(0,)))
     plan = msgspec.structs.replace(plan, jobs=(msgspec.structs.replace(plan.jobs[0], life=life("s1:0")), second))
-    monkeypatch.setattr(timeline, "with_lines", lambda *_: [])
+    monkeypatch.setattr(timeline, "readable", lambda *_: [])
     fake = FakeWorkers(says)
     found = timeline.Timeline(plan, 0, cast(Any, None), [], timeline.Machine())
     found.begin(cast(Any, fake))
