@@ -137,7 +137,7 @@ libfuzzer:
 	$(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get -qy install --no-install-recommends libclang-rt-dev
 
 BOX ?= custom
-box: environment
+box: setup
 	$(PYTHON) vagrant/box/box.py --kernel $(BOX) $(if $(LINUX_SOURCE),--linux-source "$(LINUX_SOURCE)")
 
 vm-kernel: environment

@@ -39,6 +39,16 @@ digest() {
 	cat "$checkout"/kernel/*.[ch] "$checkout/kernel/Kbuild" | sha256sum | cut -d ' ' -f 1
 }
 
+# Runs in virtual time then compile no kernel. The wheel is the checkout's (docs/how-to/install.md), or the box's.
+use_wheel() {
+	home=$(getent passwd "$user" | cut -d : -f 6)
+	for wheel in "$checkout"/dist/mltcp_testbed-*_x86_64.whl /usr/share/mltcp/mltcp_testbed-*_x86_64.whl; do
+		[ -e "$wheel" ] || continue
+		as_user env HOME="$home" "$checkout/.venv/bin/python" -m testbed kernel --if-missing --wheel "$wheel" && return
+	done
+	echo "no wheel with a kernel of these sources: the first run in virtual time compiles one"
+}
+
 build_modules() {
 	if [ "$(cat "$state/modules-$release" 2>/dev/null)" = "$(digest)" ]; then
 		return
@@ -86,6 +96,7 @@ load_modules() {
 
 testbed() {
 	as_user "$checkout/tools/setup.sh"
+	use_wheel
 	build_modules
 	load_modules
 	# Runs that name no backend go to this machine's kernel (testbed/spec/backend_names.py).

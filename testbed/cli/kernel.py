@@ -24,6 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which.add_argument(
         "--build", action="store_true", help="new build on this machine, which runs use instead of the shipped kernel"
     )
+    which.add_argument(
+        "--wheel", type=Path, metavar="FILE", help="the kernel inside this wheel, for a checkout: nothing is compiled"
+    )
     which.add_argument("--shipped", action="store_true", help="return to the kernel that the installed wheel ships")
 
 
@@ -42,12 +45,12 @@ def run(parsed: argparse.Namespace) -> int:
         kernel.choose(None)
     if parsed.if_missing and kernel.is_there():
         return EXIT_OK
-    if kernel.shipped() is not None and not parsed.build and parsed.linux_source is None:
+    if kernel.shipped() is not None and not (parsed.build or parsed.wheel or parsed.linux_source):
         found = kernel.find()
         origin = "shipped with this installation; `--build` builds one here" if found.is_shipped else "built here"
         say(f"{_name(found)} ({origin})")
         return EXIT_OK
-    built = kernel.ensure(parsed.linux_source, say)
+    built = kernel.add(parsed.wheel) if parsed.wheel else kernel.ensure(parsed.linux_source, say)
     if parsed.build or kernel.shipped() is not None:
         kernel.choose(built)
     if not parsed.if_missing:

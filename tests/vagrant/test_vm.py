@@ -44,7 +44,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A fresh clone of what is committed, with an environment of its own."""
     folder = tmp_path_factory.mktemp("clone") / "testbed"
     run("git", "clone", "--quiet", ROOT, folder)
-    run("make", "environment", cwd=folder)
+    run("make", "setup", cwd=folder)
     return folder
 
 
@@ -142,6 +142,16 @@ def test_a_run_in_the_vm(vm: Machine) -> None:
         pytest.skip("an emulated processor cannot keep up with the clock: the run is invalid, and says so")
     # No link is faster than it is.
     assert 0.98 * result["ideal_s"] < result["isolated_s"] and result["mean_s"] < 3 * result["ideal_s"], said
+
+
+def test_virtual_time_in_the_vm_compiles_nothing_and_gives_the_same_bytes(vm: Machine) -> None:
+    """The box has the wheel, and the wheel the kernel."""
+    asked = "--on uml --topo dumbbell --jobs 1 --iterations 2 --bytes 100kB --rate 100mbit --cc mltcp_reno --isolated-runs none"
+    digest = "cat */mltcp_reno/1/iterations.csv | sha256sum"
+    said = vm.ssh(f".venv/bin/python testbed/run.py {asked} --out /tmp/uml")
+    assert "objects compiled" not in said
+    run(vm.checkout / ".venv/bin/python", "testbed/run.py", *asked.split(), "--out", "here", cwd=vm.checkout)
+    assert vm.ssh(f"cd /tmp/uml && {digest}").split() == run("sh", "-c", digest, cwd=vm.checkout / "here").split()
 
 
 def test_the_kernel(vm: Machine) -> None:

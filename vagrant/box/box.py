@@ -1,7 +1,7 @@
 """``make box``: a Vagrant box for libvirt, from Debian's packages alone.
 
 `mmdebstrap` makes the root file system, of the release this machine runs; the VM's kernel
-(`vm_kernel.py`) and the testbed's Python environment are put into it, so that `vagrant up`
+(`vm_kernel.py`), the testbed's Python environment and its wheel are put into it, so that `vagrant up`
 needs no network. The kernel boots directly: the disk has neither partitions nor a boot
 loader. In the cache::
 
@@ -36,6 +36,7 @@ from testbed.backends.usermode.source import run
 from testbed.core.environment import ROOT
 from testbed.core.errors import EXIT_OK, MachineError, TestbedError
 from testbed.core.runs import rundir
+from tools import image
 
 HERE = Path(__file__).parent
 DISK_GB = 16
@@ -47,6 +48,7 @@ TOOLS = {"mmdebstrap": "mmdebstrap", "mke2fs": "e2fsprogs", "qemu-img": "qemu-ut
 STOCK = ("linux-image-cloud-amd64", "linux-headers-cloud-amd64", "initramfs-tools")
 CHECKOUT = "vagrant"  # folder of the checkout in the VM
 WHEELS = "tmp/wheels"
+OWN_WHEEL = "usr/share/mltcp"  # the folder of the testbed's wheel, whose kernel `provision.sh` uses
 REQUIREMENTS = "tools/requirements.txt"
 PARTS = ("libvirt.box", "manifest.txt", "vmlinuz", "initrd.img")
 # Files of the checkout that the environment in the box uses.
@@ -80,7 +82,7 @@ def _build(work: Path, suite: str, packages: Path | None, say: Say) -> None:
     say("the testbed's Python packages")
     wheels = _wheels(work)
     say(f"Debian {suite}")
-    overlay = _overlay(work, wheels, packages)
+    overlay = _overlay(work, wheels, image.own_wheel(work), packages)
     _root(work, suite, packages, overlay)
     say("the disk")
     _disk(work)
@@ -119,8 +121,8 @@ def _wheels(work: Path) -> Path:
     return folder
 
 
-def _overlay(work: Path, wheels: Path, packages: Path | None) -> Path:
-    """A tar of all files that are no package's: `root/`; and for as long as the box is built the kernel's packages,
+def _overlay(work: Path, wheels: Path, own: Path, packages: Path | None) -> Path:
+    """A tar of all files that are no package's: `root/` and the testbed's wheel; and for as long as the box is built the kernel's packages,
     the wheels, and what of the checkout they are installed with (`vagrant up` brings all of it)."""
     overlay = work / "overlay.tar"
     with tarfile.open(overlay, "w") as tar:
@@ -135,6 +137,7 @@ def _overlay(work: Path, wheels: Path, packages: Path | None) -> Path:
                 _add(tar, path, f"{CHECKOUT}/{path.relative_to(ROOT)}")
         for wheel in sorted(wheels.iterdir()):
             _add(tar, wheel, f"{WHEELS}/{wheel.name}")
+        _add(tar, own, f"{OWN_WHEEL}/{own.name}")
         if packages is not None:
             for path in sorted(packages.glob("*.deb")):
                 _add(tar, path, f"tmp/{path.name}")

@@ -28,6 +28,8 @@ import subprocess
 import sys
 import tempfile
 import time
+import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,6 +57,9 @@ from testbed.linux.loading import bpf
 
 SOURCES = Path(ROOT) / "kernel"
 SHIPPED = Path(ROOT) / "uml"  # the entry that a wheel carries; a checkout has none
+IN_WHEEL = re.compile(
+    r"testbed/content/uml/((?:[\w.-]*\w[\w.-]*/)+[\w.-]*\w[\w.-]*)", re.ASCII
+)  # a wheel's members that are its kernel's
 CHOSEN = "chosen"  # in the cache: the name of the entry that replaces the shipped one
 AGAIN = "Install the wheel again (`pip install --force-reinstall mltcp-testbed`), or build a kernel here (`mltcp kernel --build`)."
 MOST_BYTES = 1 << 20  # of an entry's description (kernel.json)
@@ -91,6 +96,11 @@ class Kernel:
         return self.folder.parent == SHIPPED
 
     @property
+    def has_headers(self) -> bool:
+        """Return True if modules can be built for this kernel. One from a wheel has none."""
+        return (self.folder / "source").exists()
+
+    @property
     def image(self) -> Path:
         return self.folder / "linux"
 
@@ -117,6 +127,11 @@ class Kernel:
             if self.is_shipped:
                 raise MachineError(
                     f"the modules of the shipped kernel in {folder.parent} are damaged, or content/kernel was changed. {AGAIN}"
+                )
+            if not self.has_headers:
+                raise MachineError(
+                    f"the modules of the wheel's kernel in {folder.parent} are damaged, or kernel/ was changed since. "
+                    "Build a kernel here, once (`mltcp kernel --build`, about three minutes, with a compiler)."
                 )
             check_tools(TOOLS, "the user-mode Linux kernel")
             with locked(self.folder / "modules.lock"):
@@ -161,7 +176,7 @@ class Kernel:
         module = folder / f"{source.stem}.ko"
         if (folder / "complete").exists():
             return module
-        if self.is_shipped:
+        if not self.has_headers:
             raise MachineError(
                 f"{source} must be compiled, but the shipped kernel has no headers. Build a kernel here, once "
                 "(`mltcp kernel --build`, about three minutes, with a compiler)."
@@ -334,6 +349,42 @@ def ensure(source: Path | None, say: Say) -> Kernel:
             _build(entry, origin, compiler, say)
             keep()
     return _usable(entry)
+
+
+def add(wheel: Path) -> Kernel:
+    """Put the kernel and the modules of a wheel into the cache, unless the cache has them.
+
+    Raises `RequestError` if the file is no wheel, or has no kernel that fits this checkout; `MachineError` if its modules do
+    not fit, or the cache cannot be written.
+    """
+    cache = cache_folder()
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            members = {match[1]: name for name in archive.namelist() if (match := IN_WHEEL.fullmatch(name))}
+            entries = {name.split("/")[0] for name in members}
+            if len(entries) != 1:
+                raise RequestError(f"{wheel} has no kernel inside. The testbed's wheel for x86-64 Linux has one.")
+            entry = cache / entries.pop()
+            with disk_errors(cache):
+                cache.mkdir(parents=True, exist_ok=True)
+            check_mount(cache)
+            with locked(cache / "lock"):
+                with contextlib.suppress(_UnusableError):
+                    return _usable(entry)
+                with temp_dirs.removed_unless_kept(entry) as keep:
+                    with disk_errors(cache):
+                        shutil.rmtree(entry, ignore_errors=True)
+                        # `kernel.json` comes last, because it makes the entry complete.
+                        for name in sorted(members, key=lambda name: name.endswith("kernel.json")):
+                            (cache / name).parent.mkdir(parents=True, exist_ok=True)
+                            (cache / name).write_bytes(archive.read(members[name]))
+                            (cache / name).chmod(0o755)
+                    added = _usable(entry)
+                    added.modules()
+                    keep()
+                    return added
+    except (zipfile.BadZipFile, zlib.error, OSError, _UnusableError) as error:
+        raise RequestError(f"{wheel} is no wheel of the testbed that fits this checkout: {error}") from error
 
 
 def _partial(cache: Path) -> list[Path]:

@@ -144,7 +144,7 @@ class Decision:
 class UserModeKernels:
     """Machines that have a user-mode kernel, or can have one."""
 
-    in_vm: bool = False  # built in the VM that was measured
+    in_vm: bool = False  # in the VM that was measured, with a processor that is not emulated
     here: bool = True  # built on this machine
     possible_here: bool = True
 
@@ -152,8 +152,8 @@ class UserModeKernels:
 def decide(measured: str, reach: Reach, needed: Sequence[Need], kernels: UserModeKernels) -> Decision:
     """Choose the backend of experiments that would go to the ``measured`` one.
 
-    That backend, if its capacity suffices for all of them. Else virtual time: in the VM if its user-mode kernel is
-    built, or if this machine has none and can build none; otherwise here.
+    That backend, if its capacity suffices for all of them. Else virtual time: in the VM if it has a user-mode kernel
+    and no emulated processor, or if this machine has none and can build none; otherwise here.
     """
     beyond = tuple(need for need in needed if reach.bps[need.mtu] < ROOM * need.bps)
     experiments = len({need.experiment for need in needed})

@@ -6,6 +6,7 @@ import os
 import platform
 import shutil
 import sys
+import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -74,6 +75,64 @@ def test_a_wrong_checksum_is_refused_and_nothing_built(installed: kernel.Kernel)
     with pytest.raises(MachineError, match=r"shipped kernel is refused: .*SHA-256.*--force-reinstall.*--build"):
         kernel.find()
     assert kernel.is_built()  # a run builds none in its place
+
+
+@pytest.fixture
+def wheel(installed: kernel.Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A wheel with a kernel inside, for a checkout that has none."""
+    file = tmp_path / "mltcp_testbed-1.whl"
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("testbed/__init__.py", "")
+        for path in (path for path in installed.folder.rglob("*") if path.is_file()):
+            archive.write(path, f"testbed/content/uml/{path.relative_to(installed.folder.parent)}")
+    monkeypatch.setattr(kernel, "SHIPPED", tmp_path / "checkout/uml")
+    return file
+
+
+def test_a_checkout_uses_a_wheels_kernel(wheel: Path, cache: Path, tmp_path: Path) -> None:
+    for _ in range(2):
+        assert main(["kernel", "--wheel", str(wheel)]) == EXIT_OK
+    found = kernel.find()
+    assert found.folder.parent == cache and kernel.is_there() and not found.is_shipped
+    assert (found.modules() / "preload.so").exists() and os.access(found.image, os.X_OK)
+    (tmp_path / "tcp_mine.c").touch()
+    with pytest.raises(MachineError, match=r"must be compiled.*mltcp kernel --build"):
+        found.own_module(tmp_path / "tcp_mine.c")
+    wheel.unlink()
+    assert main(["kernel", "--if-missing", "--wheel", str(wheel)]) == EXIT_OK  # there is one
+
+
+def test_a_wheel_of_other_sources_leaves_nothing(
+    wheel: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(kernel, "compute_digest", lambda files: "another")
+    assert main(["kernel", "--wheel", str(wheel)]) == EXIT_REQUEST
+    assert "was built with another configuration" in capsys.readouterr().err
+    assert [path.name for path in cache.iterdir()] == ["lock"]
+
+
+def test_a_wheel_whose_modules_differ_leaves_nothing(
+    wheel: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(kernel, "_modules_are_whole", lambda folder: False)
+    assert main(["kernel", "--wheel", str(wheel)]) == EXIT_MACHINE
+    assert "kernel/ was changed since" in capsys.readouterr().err
+    assert [path.name for path in cache.iterdir()] == ["lock"]
+
+
+@pytest.mark.parametrize("content", [None, b"no archive", b"pure"])
+def test_what_is_no_wheel_with_a_kernel_is_refused(
+    content: bytes | None, cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mltcp_testbed-1.whl"
+    if content == b"pure":
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.writestr("testbed/content/uml/../../../outside/kernel.json", "{}")
+    elif content is not None:
+        file.write_bytes(content)
+    assert main(["kernel", "--wheel", str(file)]) == EXIT_REQUEST
+    assert str(file) in capsys.readouterr().err.replace("\n", "")
+    assert not cache.exists() or [path.name for path in cache.iterdir()] == ["lock"]
 
 
 def test_modules_that_are_damaged_are_refused(installed: kernel.Kernel) -> None:
