@@ -17,7 +17,7 @@ help:
 	@echo "                     PAPER=ltp, FIGURE=tail: one paper or one figure; ON=host, ON=ssh:root@server: another backend;"
 	@echo "                     default: a running Vagrant VM if it is fast enough, otherwise user-mode Linux)"
 	@echo "make agreement       one experiment under virtual time, on this kernel, and in the VM, compared in the report"
-	@echo "make artifact-check  a short run per headline claim of ARTIFACT.md, compared with the expected value (10 minutes)"
+	@echo "make artifact-check  a short run per headline claim of ARTIFACT.md, compared with the expected value (6 minutes)"
 	@echo "make figures         figures from existing results (report: figures and report.html)"
 	@echo "make setup           environment, transport core, and user-mode Linux kernel"
 	@echo "make kernel          user-mode Linux kernel (LINUX_SOURCE=…: custom source)"
