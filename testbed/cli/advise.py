@@ -81,6 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out", default="results", metavar="FOLDER", help="results folder of --emulate (default: %(default)s)"
     )
     how.add_argument("--html", type=Path, metavar="FILE", help="file for the answer as HTML (default: none)")
+    how.add_argument("--force", action="store_true", help="permission to overwrite FILE")
     how.add_argument("--json", action="store_true", help="answer as JSON")
     how.add_argument("--quiet", action="store_true", help="no progress display")
     parser.set_defaults(quick=None, allow_external_code=None)
@@ -93,6 +94,8 @@ def run(parsed: argparse.Namespace) -> int:
     from testbed.campaign.advice.measuring import Emulations
     from testbed.core import progress, temp_dirs, terminal
 
+    if parsed.html is not None and parsed.html.exists() and not parsed.force:
+        raise RequestError(f"--html: {parsed.html} exists already. Name another file, or add --force to overwrite it.")
     notes = terminal.errors()
     with temp_dirs.scratch() as folder, notes.status("reading jobs") as status, progress.silent(), _no_collection():
         if parsed.quiet or parsed.json:

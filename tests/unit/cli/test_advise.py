@@ -334,6 +334,13 @@ def test_a_document_is_read_back() -> None:
     assert document.joined([one]).rates == () and document.joined([one, one]).rates == (one, one)
 
 
+def test_a_page_that_exists_is_overwritten_only_by_force(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "mine.html"
+    page.write_text("mine")
+    assert main(["advise", "gpt2", "--html", str(page)]) == EXIT_REQUEST
+    assert "add --force" in " ".join(capsys.readouterr().err.split()) and page.read_text() == "mine"
+
+
 def test_a_page_of_a_hostile_trace_has_neither_its_markup_nor_its_control_characters(tmp_path: Path) -> None:
     trace = {
         "version": 1, "name": "<b>x</b>", "model": "m", "source": {"kind": "synthetic"}, "native_rate": "10gbit",
