@@ -146,7 +146,7 @@ def test_a_run_in_the_vm(vm: Machine) -> None:
 
 def test_virtual_time_in_the_vm_compiles_nothing_and_gives_the_same_bytes(vm: Machine) -> None:
     """The box has the wheel, and the wheel the kernel."""
-    asked = "--on uml --topo dumbbell --jobs 1 --iterations 2 --bytes 100kB --rate 100mbit --cc mltcp_reno --isolated-runs none"
+    asked = "--on uml --topo dumbbell --jobs 1 --iterations 2 --compute 20ms --bytes 100kB --rate 100mbit --cc mltcp_reno --isolated-runs none"
     digest = "cat */mltcp_reno/1/iterations.csv | sha256sum"
     said = vm.ssh(f".venv/bin/python testbed/run.py {asked} --out /tmp/uml")
     assert "objects compiled" not in said
