@@ -18,7 +18,7 @@ import msgspec
 from testbed import networks
 from testbed.congestion import catalogue
 from testbed.core.errors import RequestError, within
-from testbed.core.text import command, is_text, quoted, shown
+from testbed.core.text import command, did_you_mean, is_text, quoted, shown
 from testbed.core.units import decoded
 from testbed.models.frames import frame
 from testbed.schedulers import job as job_schedulers
@@ -160,7 +160,9 @@ def _readable(error: msgspec.ValidationError, kind: Any = None) -> str:
     field, words = (match[2], match[1]) if match else ("", str(error))
     if stray := re.fullmatch(r"Object contains unknown field `(.*)`", words):
         kind = kind or {"job": Job, "event": Event}.get(field.partition("[")[0], Spec)
-        words = f"unknown field `{stray[1]}`; there are {', '.join(kind.__struct_fields__)}"
+        known = kind.__struct_fields__
+        hint = did_you_mean(stray[1], known, f"Known fields: {', '.join(known)}.")
+        words = f"unknown field `{stray[1]}`. {hint}"
     if words.startswith("Expected `array`") and field in _FORMS:
         words += f"; {_FORMS[field]}"
     return f"{field}: {words}" if field else words

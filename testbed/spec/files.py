@@ -15,7 +15,7 @@ from testbed import registry
 from testbed.core import system_text, toml
 from testbed.core.errors import RequestError, VirtualTimeOnlyError, within
 from testbed.core.input_files import MissingError, is_file, read_text
-from testbed.core.text import command, quoted, shown
+from testbed.core.text import command, did_you_mean, quoted, shown
 from testbed.schedulers import job
 from testbed.spec import backend_names
 from testbed.spec.aliases import canonical, path_of
@@ -82,7 +82,8 @@ def read(path: Path, fields: Collection[str], above: tuple[Path, ...] = ()) -> F
             f"{path}: its kind {quoted(str(found['kind']))} is computed, not run. Use `{command('sweep', path)}`"
         )
     if stray := [key for key in found if key not in known]:
-        raise RequestError(f"{path}: unknown field `{stray[0]}`. Known fields: {', '.join(known)}.")
+        hint = did_you_mean(stray[0], known, f"Known fields: {', '.join(known)}.")
+        raise RequestError(f"{path}: unknown field `{stray[0]}`. {hint}")
     found.setdefault("name", re.sub(r"[^A-Za-z0-9._-]+", "_", path.stem).lstrip("._-")[:64] or "experiment")
     base = found.pop("base", None)
     if base is None:
