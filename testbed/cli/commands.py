@@ -96,7 +96,7 @@ COMMANDS = {
     "judge": Command("experiments", "judge stored runs again, by the rules of this version", ("results", "results/interleaving"), codes={EXIT_INVALID: "a run is invalid"}),
     "doctor": Command("experiments", "test what this machine can do", ("", "--json", "--curves"), codes={EXIT_MACHINE: "neither `uml` nor `host` works here", EXIT_INVALID: "a curve is outside its tolerance"}),
     "cc": Command("experiments", "list, load and unload congestion controls", ("list", "load mltcp_reno:slope=2,intercept=0.5", "unload mltcp_reno"), codes={EXIT_FAILED: "the program cannot be loaded", **MACHINE}),
-    "kernel": Command("experiments", "build the user-mode Linux kernel of `--on uml`, or name the one in use", ("", "--build", "--wheel dist/mltcp_testbed-*.whl", "--linux-source linux-6.12.tar.xz"), codes=MACHINE),
+    "kernel": Command("experiments", "build the user-mode Linux kernel of `--on uml`, or name the one in use", ("", "--wheel dist/mltcp_testbed-*.whl", "--linux-source linux-6.12.tar.xz"), codes=MACHINE),
     "schema": Command("experiments", "print the JSON schema of experiment files, for editors", ("", "> experiment.schema.json", "--markdown")),
     "import": Command(
         "traces", "make a trace from a profile (PyTorch, Chakra, Nsight Systems), a log, a table, or a model's dimensions",

@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--build", action="store_true", help="new build on this machine, which runs use instead of the shipped kernel"
     )
     which.add_argument(
-        "--wheel", type=Path, metavar="FILE", help="the kernel inside this wheel, for a checkout: nothing is compiled"
+        "--wheel", type=Path, metavar="FILE", help="wheel whose kernel a checkout uses; nothing is compiled"
     )
     which.add_argument("--shipped", action="store_true", help="return to the kernel that the installed wheel ships")
 
