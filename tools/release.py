@@ -128,8 +128,10 @@ def build(dist: Path) -> None:
             f"the wheel would contain another kernel than kernel/uml/release.json names: {found.source}, by {found.compiler}. "
             f"Build {shipped.release().source} by {shipped.release().compiler} (`make kernel LINUX_SOURCE=…`)."
         )
-    shutil.rmtree(dist, ignore_errors=True)
-    dist.mkdir(parents=True)
+    dist.mkdir(parents=True, exist_ok=True)
+    for old in dist.iterdir():
+        if not old.name.endswith("-capsule.tar"):
+            old.unlink()
     print("image and wheel", flush=True)
     if image.main([]) != EXIT_OK:
         raise TestbedError("the image could not be built (see above).")

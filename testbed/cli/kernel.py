@@ -51,7 +51,7 @@ def run(parsed: argparse.Namespace) -> int:
         say(f"{_name(found)} ({origin})")
         return EXIT_OK
     built = kernel.add(parsed.wheel) if parsed.wheel else kernel.ensure(parsed.linux_source, say)
-    if parsed.build or kernel.shipped() is not None:
+    if parsed.build or parsed.wheel or kernel.shipped() is not None or kernel.chosen() is not None:
         kernel.choose(built)
     if not parsed.if_missing:
         say(_name(built))

@@ -20,6 +20,7 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import lzma
 import os
 import platform
 import re
@@ -224,7 +225,7 @@ def find(prefer: Build | None = None) -> Kernel:
         try:
             return _usable(entry)
         except _UnusableError as error:
-            if entry == _chosen():
+            if entry == chosen():
                 raise MachineError(
                     f"the kernel that was built here for runs cannot be used: {error} Build it again (`mltcp kernel "
                     "--build`), or go back to the shipped one (`mltcp kernel --shipped`)."
@@ -246,7 +247,7 @@ def _how_to_build() -> str:
 
 def is_built() -> bool:
     """Return True if a kernel exists. A damaged shipped or chosen one counts; `find` reports the damage."""
-    if shipped() is not None or _chosen() is not None:
+    if shipped() is not None or chosen() is not None:
         return True
     try:
         find()
@@ -260,7 +261,7 @@ def shipped() -> Path | None:
     return next(iter(sorted(path.parent for path in SHIPPED.glob("*/kernel.json"))), None)
 
 
-def _chosen() -> Path | None:
+def chosen() -> Path | None:
     """The entry of the cache that `choose` was given."""
     with contextlib.suppress(input_files.FileError):
         if name := input_files.read_text(cache_folder() / CHOSEN, MOST_BYTES).strip():
@@ -338,7 +339,8 @@ def ensure(source: Path | None, say: Say) -> Kernel:
     entry = cache / f"{origin.version}-{key}"
     with locked(cache / "lock", lambda: say("another build is in progress; waiting for it")):
         with contextlib.suppress(_UnusableError):
-            return _usable(entry)
+            if (found := _usable(entry)).has_headers:  # one from a wheel is built again
+                return found
         with disk_errors(cache):
             for partial in {entry, *_partial(cache)}:
                 if partial.exists():
@@ -383,7 +385,7 @@ def add(wheel: Path) -> Kernel:
                     added.modules()
                     keep()
                     return added
-    except (zipfile.BadZipFile, zlib.error, OSError, _UnusableError) as error:
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, RuntimeError, EOFError, OSError, _UnusableError) as error:
         raise RequestError(f"{wheel} is no wheel of the testbed that fits this checkout: {error}") from error
 
 
@@ -487,7 +489,7 @@ def _entries() -> list[Path]:
     def rank(entry: Path) -> tuple[list[int], float]:
         return [int(n) for n in re.findall(r"\d+", entry.name.split("-")[0])], (entry / "kernel.json").stat().st_mtime
 
-    first = [one for one in (_chosen(), shipped()) if one is not None]
+    first = [one for one in (chosen(), shipped()) if one is not None]
     return first + [entry for entry in sorted(found, key=rank, reverse=True) if entry not in first]
 
 

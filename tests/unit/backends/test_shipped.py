@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 import os
 import platform
 import shutil
@@ -98,8 +99,29 @@ def test_a_checkout_uses_a_wheels_kernel(wheel: Path, cache: Path, tmp_path: Pat
     (tmp_path / "tcp_mine.c").touch()
     with pytest.raises(MachineError, match=r"must be compiled.*mltcp kernel --build"):
         found.own_module(tmp_path / "tcp_mine.c")
+    assert main(["kernel", "--build", "--linux-source", str(tmp_path / "linux")]) == EXIT_OK
+    assert kernel.find().folder == found.folder and kernel.find().has_headers
     wheel.unlink()
     assert main(["kernel", "--if-missing", "--wheel", str(wheel)]) == EXIT_OK  # there is one
+
+
+def test_a_wheel_that_is_named_is_used(wheel: Path, tmp_path: Path) -> None:
+    newer = fake_tree(tmp_path / "newer")
+    (newer / "Makefile").write_text((newer / "Makefile").read_text().replace("SUBLEVEL = 7", "SUBLEVEL = 8"))
+    assert main(["kernel", "--build", "--linux-source", str(newer)]) == EXIT_OK
+    assert main(["kernel", "--wheel", str(wheel)]) == EXIT_OK
+    assert not kernel.find().has_headers
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError("encrypted"), NotImplementedError("compression"), lzma.LZMAError("corrupt")]
+)
+def test_a_wheel_that_cannot_be_read_is_refused(error: Exception, wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(_archive: zipfile.ZipFile, _name: str) -> bytes:
+        raise error
+
+    monkeypatch.setattr(zipfile.ZipFile, "read", read)
+    assert main(["kernel", "--wheel", str(wheel)]) == EXIT_REQUEST
 
 
 def test_a_wheel_of_other_sources_leaves_nothing(
