@@ -8,7 +8,8 @@ An entry of the cache is one kernel, complete when its ``kernel.json`` is there:
         source/ build/   headers and scripts: what modules are built with
         modules/HASH/    the congestion controls of kernel/ and the PROGRAMS of kernel/uml/, by their sources
 
-A shipped kernel is such an entry, without ``source`` and ``build``, below ``testbed/content/uml`` of the installation.
+A shipped kernel is such an entry, without ``source`` and ``build``, below ``testbed/content/uml`` of the installation. `add` puts
+a wheel's kernel into the cache of a checkout.
 The entry's name is a hash of source, configuration and compiler, so that a change of any is another entry. A watching
 process removes a build that is killed. If that process is killed as well, the next command that looks for a kernel removes
 the build. Root runs no kernel that another user could have changed.
@@ -58,9 +59,8 @@ from testbed.linux.loading import bpf
 
 SOURCES = Path(ROOT) / "kernel"
 SHIPPED = Path(ROOT) / "uml"  # the entry that a wheel carries; a checkout has none
-IN_WHEEL = re.compile(
-    r"testbed/content/uml/((?:[\w.-]*\w[\w.-]*/)+[\w.-]*\w[\w.-]*)", re.ASCII
-)  # a wheel's members that are its kernel's
+# The files of a wheel's kernel. No part of their path is `..`.
+IN_WHEEL = re.compile(r"testbed/content/uml/((?:[\w.-]*\w[\w.-]*/)+[\w.-]*\w[\w.-]*)", re.ASCII)
 CHOSEN = "chosen"  # in the cache: the name of the entry that replaces the shipped one
 AGAIN = "Install the wheel again (`pip install --force-reinstall mltcp-testbed`), or build a kernel here (`mltcp kernel --build`)."
 MOST_BYTES = 1 << 20  # of an entry's description (kernel.json)
@@ -72,7 +72,6 @@ TOOLS = {
 }  # fmt: skip
 # Options with two names, by kernel version: one of the two is enough.
 RENAMED = {"CONFIG_PROC_SYSCTL=y": "CONFIG_SYSCTL=y"}  # Linux 7.3
-# Parts of a source tree that building a module needs.
 # Tools that no part of the kernel needs. Their versions would become part of the configuration, and so of the image.
 ABSENT = ("PAHOLE=none", "RUSTC=none", "BINDGEN=none")
 # Programs of kernel/uml/, with the compiler's flags: the guest's first process, and libraries that the kernel and the guest's Python preload.
@@ -82,6 +81,7 @@ PROGRAMS = {
     "prefault.so": SHARED,
     "preload.so": SHARED,
 }
+# Parts of a source tree that building a module needs.
 KEPT = ("arch", "include", "scripts", "Makefile", "Kbuild", "Kconfig")
 
 
@@ -226,9 +226,9 @@ def find(prefer: Build | None = None) -> Kernel:
             return _usable(entry)
         except _UnusableError as error:
             if entry == chosen():
+                back = "" if shipped() is None else ", or go back to the shipped one (`mltcp kernel --shipped`)"
                 raise MachineError(
-                    f"the kernel that was built here for runs cannot be used: {error} Build it again (`mltcp kernel "
-                    "--build`), or go back to the shipped one (`mltcp kernel --shipped`)."
+                    f"the kernel chosen for runs cannot be used: {error} Build one (`mltcp kernel --build`){back}."
                 ) from error
             if entry.parent == SHIPPED:
                 raise MachineError(f"the shipped kernel is refused: {error} {AGAIN}") from error

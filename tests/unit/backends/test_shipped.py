@@ -60,7 +60,7 @@ def test_one_that_was_built_to_be_used_is_used(
     assert not own.is_shipped and own.folder.parent == cache
     assert uml.Uml(own).identity().content == uml.Uml(installed).identity().content  # the same bytes
     own.image.write_text("garbage")
-    with pytest.raises(MachineError, match=r"built here .* is damaged.*mltcp kernel --build.*--shipped"):
+    with pytest.raises(MachineError, match=r"chosen for runs .* is damaged.*mltcp kernel --build.*--shipped"):
         kernel.find()
     assert main(["kernel", "--shipped"]) == EXIT_OK
     assert kernel.find() == installed
