@@ -96,12 +96,12 @@ def _emulated(option: Option) -> Iterator[str]:
 
 def rates_table(answers: Answers) -> Sheet:
     """A row for each rate."""
-    headings = ("alone\n(s)", "shared\n(s)", BEST, "gain")
+    headings = ("alone\n(s)", "shared\n(s)", BEST, "gain", "interval")
     rows = []
     for advice in answers.rates:
-        best, jobs = advice.option(advice.best), advice.jobs
+        answer, jobs = wording.answer_option(advice), advice.jobs
         rows.append([
             str(Rate.parse(advice.rate)), *(f"{sum(values) / len(jobs):.3f}" for values in ([one.alone_s for one in jobs], [one.shared_s for one in jobs])),
-            plain(wording.answer_word(advice)), f"{wording.gain(best):.2f}×",
+            plain(wording.answer_word(advice)), f"{wording.gain(answer):.2f}×", wording.interval_text(answer),
         ])  # fmt: skip
     return Sheet([Column("rate"), *(Column(heading, right=heading != BEST) for heading in headings)], rows, "By rate")

@@ -24,7 +24,9 @@ def page(answers: Answers) -> str:
         title=wording.title,
         headline=wording.headline,
         word=wording.answer_word,
+        answer=wording.answer_option,
         gain=wording.gain,
+        interval=wording.interval_text,
         times=lambda gain: f"{gain:.2f}×",
         rate=lambda rate: str(Rate.parse(rate)),
     )

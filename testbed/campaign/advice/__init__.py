@@ -25,7 +25,7 @@ from testbed.core.runs.findings import Compared, NoCauseKnown, NoCoordination, O
 from testbed.core.runs.load import Experiment
 from testbed.core.runs.summary import Result
 from testbed.core.units import Rate
-from testbed.models.flow_error import GainError, gain_error
+from testbed.models.flow_error import gain_error
 from testbed.models.statistics import Interval
 
 RANGE = "I23"
@@ -127,7 +127,7 @@ def _decided(option: Option, emulated: Emulated | None) -> Option:
         return msgspec.structs.replace(option, emulated=emulated)
     gain = emulated.gain_mean
     low, high = (gain if end is None else end for end in (emulated.low, emulated.high))
-    outcome = outcome_of(gain, low, high)
+    outcome = outcome_of(gain, low, high, alike=False)
     reason = option.reason if outcome == option.outcome else wording.emulated_otherwise(gain, outcome)
     return msgspec.structs.replace(option, emulated=emulated, outcome=outcome, reason=reason)
 
@@ -182,10 +182,11 @@ def _option(each: _Compared, base: _Compared, *, placed: bool) -> Option:
     error = gain_error(_plain_name(each), inside=outside is None)
     by_seeds, reasons = _outcome(each, base)
     is_compared = _is_compared(each)
-    low, high = _interval(each.result, error)
+    bounded = wording.bounded(reasons)
+    low, high = _interval(each.result, 0.0 if bounded else error.worst)
     outcome = by_seeds
     if is_compared and not wording.sign_unknown(reasons):
-        alike = outside is None or wording.bounded(reasons)
+        alike = outside is None or bounded
         outcome = outcome_of(each.result.speedup_mean, low, high, alike=alike)
     return Option(
         system=each.label,
@@ -210,14 +211,16 @@ def _plain_name(each: _Compared) -> str:
     return system_text.name_of(each.setting.system)
 
 
-def _interval(result: Result, error: GainError) -> Interval:
+def _interval(result: Result, error: float) -> Interval:
+    """The interval of the seeds, widened by the largest relative error of the simulator."""
     low, high = result.speedup_mean_ci95 or (result.speedup_mean,) * 2
-    return low / (1 + error.worst), high * (1 + error.worst)
+    return low / (1 + error), high * (1 + error)
 
 
-def outcome_of(gain: float, low: float, high: float, *, alike: bool = True) -> Outcome:
+def outcome_of(gain: float, low: float, high: float, *, alike: bool) -> Outcome:
     """The word for a gain and its interval. ``alike``: a gain of 1 ± 2 % is none, however wide the interval is."""
-    if abs(gain - 1) <= ALIKE and (alike or not low <= 1 <= high):
+    narrow = not low <= 1 <= high or (low >= 1 - ALIKE and high <= 1 + ALIKE)
+    if abs(gain - 1) <= ALIKE and (alike or narrow):
         return "no difference"
     return "faster" if low > 1 else "slower" if high < 1 else "inconclusive"
 

@@ -103,11 +103,26 @@ def within_error(error: GainError) -> str:
     return f" The simulator cannot tell: its gains were up to {error.worst * 100:.0f} % off emulation."
 
 
+def answer_option(advice: Advice) -> Option:
+    """The option that a table names as the answer: what helps, else what may help, else the baseline."""
+    return advice.option(advice.best) if advice.helps else advice.undecided or advice.baseline
+
+
 def answer_word(advice: Advice) -> str:
     """What helps, in a table."""
     if advice.helps:
-        return title(advice.option(advice.best))
+        return title(answer_option(advice))
     return "nothing helps" if advice.undecided is None else f"unknown ({title(advice.undecided)}?)"
+
+
+def interval_text(option: Option) -> str:
+    """The interval of an option's gain, in a table: ``0.82–1.48``."""
+    low, high = option.low, option.high
+    if option.emulated is not None:
+        low, high = (
+            option.emulated.gain_mean if end is None else end for end in (option.emulated.low, option.emulated.high)
+        )
+    return "–" if option.kind == "baseline" else f"{low:.2f}–{high:.2f}"
 
 
 def emulated_otherwise(ratio: float, outcome: Outcome) -> str:
@@ -179,18 +194,29 @@ def confidence(error: GainError, outside: str | None) -> str:
     """Sentence on the simulator's error, and on the runs for which it is known."""
     mixes = count(error.mixes, "mix", "mixes")
     if outside is None:
-        return f"validated: gains of {mixes} were within {error.worst * 100:.1f} % of emulation"
-    return f"{OUTSIDE} ({outside}). Gains of {mixes} outside it were up to {error.worst * 100:.0f} % off emulation"
+        return f"validated, gains of {mixes} were within {error.worst * 100:.1f} % of emulation"
+    return f"{OUTSIDE} ({outside}), where gains of {mixes} were up to {error.worst * 100:.0f} % off emulation"
 
 
 def confidence_of(options: Sequence[Option], best: Option, undecided: Option | None) -> str:
-    """Confidence in the answer: of the best option, or if nothing surely helps of the one that may, or of the first one."""
-    chosen = best if best.kind != "baseline" or len(options) == 1 else undecided or options[1]
-    if chosen.emulated is not None:
-        low, high = chosen.emulated.low, chosen.emulated.high
-        seen = "one value, no interval" if low is None or high is None else f"95 % CI {low:.2f}–{high:.2f}"
-        return f"emulated: {chosen.emulated.gain_mean:.2f}× ({seen}; verdict {chosen.emulated.verdict})"
-    return chosen.confidence
+    """Confidence in each option that the headline names; in the first one if it names none."""
+    placement = _better_placement(options, best)
+    named = [placement, best if best is not options[0] else None, _perhaps_better(options, best, undecided)]
+    told = [one for one in named if one is not None] or list(options[1:2])
+    return "; ".join(f"{title(one)}: {_confidence(one)}" for one in told)
+
+
+def _confidence(option: Option) -> str:
+    if option.emulated is None:
+        return option.confidence
+    low, high = option.emulated.low, option.emulated.high
+    seen = "one value, no interval" if low is None or high is None else f"95 % CI {low:.2f}–{high:.2f}"
+    return f"emulated, {option.emulated.gain_mean:.2f}× ({seen}; verdict {option.emulated.verdict})"
+
+
+def _perhaps_better(options: Sequence[Option], best: Option, undecided: Option | None) -> Option | None:
+    """The option that may be faster than the best one."""
+    return undecided if undecided is not None and (best is options[0] or gain(undecided) > gain(best)) else None
 
 
 def conclusion(options: Sequence[Option], best: Option, undecided: Option | None) -> str:
@@ -202,10 +228,10 @@ def conclusion(options: Sequence[Option], best: Option, undecided: Option | None
 def headline(options: Sequence[Option], best: Option, undecided: Option | None) -> str:
     """The best option, and why it is; one that may be better (``undecided``), and a better placement that was not asked about."""
     base, placement = options[0], _better_placement(options, best)
-    perhaps = ""
-    if undecided is not None and (best is base or gain(undecided) > gain(best)):
-        perhaps = f"{title(undecided)} may be faster {f'than {title(base)}' if best is base else 'still'}: {_gain_text(undecided)}. "
-        perhaps += TOO_SHORT if undecided.reason == TOO_SHORT else CONFIRM
+    perhaps, candidate = "", _perhaps_better(options, best, undecided)
+    if candidate is not None:
+        perhaps = f"{title(candidate)} may be faster {f'than {title(base)}' if best is base else 'still'}: {_gain_text(candidate)}. "
+        perhaps += TOO_SHORT if candidate.reason == TOO_SHORT else CONFIRM
     if best is not base:
         answered = (
             f"{title(best)}, {gain(best):.2f}× as fast as {title(base)} {_interval(best)}. {best.reason} {perhaps}"

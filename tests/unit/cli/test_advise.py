@@ -306,6 +306,7 @@ def test_the_answer_is_unknown_if_an_interval_reaches_well_above_1(high: float, 
     [
         (1.2, 1.1, 1.3, True, "faster"), (1.2, 0.9, 1.5, True, "inconclusive"), (0.8, 0.7, 0.9, True, "slower"), (0.8, 0.6, 1.1, True, "inconclusive"),
         (1.01, 0.95, 1.08, True, "no difference"), (1.01, 0.8, 1.26, False, "inconclusive"), (1.01, 1.005, 1.015, False, "no difference"),
+        (1.0, 0.99, 1.01, False, "no difference"), (1.0, 0.94, 1.1, False, "inconclusive"),
     ],
 )  # fmt: skip
 def test_the_word_agrees_with_the_interval(gain: float, low: float, high: float, alike: bool, outcome: str) -> None:
@@ -319,6 +320,21 @@ def test_an_emulated_gain_decides() -> None:
     worse = advice._decided(unsure, msgspec.structs.replace(emulated, gain_mean=0.9))
     assert worse.outcome == "slower" and "0.90×" in worse.reason
     assert advice._decided(unsure, msgspec.structs.replace(emulated, verdict="invalid")).outcome == "inconclusive"
+    wide = msgspec.structs.replace(emulated, gain_mean=1.0, low=0.75, high=1.35)
+    assert advice._decided(unsure, wide).outcome == "inconclusive"
+
+
+def test_confidence_is_that_of_the_named_options() -> None:
+    base = an_option("reno", "baseline", 1.0, 1.0)
+    packed = msgspec.structs.replace(an_option("packed", "placement", 1.1, 1.04), confidence="validated")
+    unsure = msgspec.structs.replace(
+        an_option("cassini", "system", 1.1, 0.8), outcome="inconclusive", confidence="outside"
+    )
+    assert (
+        wording.confidence_of([base, unsure, packed], base, unsure) == "placement packed: validated; CASSINI: outside"
+    )
+    assert wording.confidence_of([base, unsure, packed], base, None) == "placement packed: validated"
+    assert wording.confidence_of([base, unsure], base, None) == "CASSINI: outside"
 
 
 def test_a_document_is_read_back() -> None:
