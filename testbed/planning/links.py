@@ -15,7 +15,7 @@ from testbed import networks, queues, registry
 from testbed.core import system_text
 from testbed.core.errors import RequestError, within
 from testbed.core.runs.plan import EcnThreshold, Link, LinkEvent, QueueDiscipline, Sender, Wire
-from testbed.core.text import quoted, shown
+from testbed.core.text import did_you_mean, quoted, shown
 from testbed.core.units import Duration, Share, UnitError, decoded
 from testbed.models.frames import frame
 from testbed.networks.mininet_script import ScriptError
@@ -26,6 +26,15 @@ from testbed.spec.relative_quantities import Loss, PriorityQueues
 
 SMALL_QUEUE_BYTES = 1 << 20  # of a socket without TCP, if a host is not notified (Linux 4.15 to 6.13)
 NOTHING = LinkSpec(delay=Duration(0), jitter=Duration(0), loss=Loss("0%"), corrupt=Share("0%"))
+_OF_MININET = {
+    "bottleneck",
+    "node1",
+    "node2",
+    "port1",
+    "port2",
+    "params1",
+    "params2",
+}  # what it keeps beside the settings
 _SHAPED, _PLAIN = ("rate", "rate_trace", "buffer", "ecn", "queue"), ("delay", "jitter", "loss", "corrupt")
 
 
@@ -148,7 +157,11 @@ def bottlenecks_and_wires(spec: Spec, topo: Topo) -> tuple[dict[str, Link], dict
 
 def _of_topology(info: dict[str, Any]) -> LinkSpec:
     """The settings of a link in a topology file; raises `UnitError`."""
-    texts = {key: str(info[key]) for key in (*_SHAPED, *_PLAIN) if key in info}
+    known = (*_SHAPED, *_PLAIN)
+    if strangers := sorted(set(info) - _OF_MININET - set(known)):
+        hint = did_you_mean(strangers[0], known, f"Give one of {', '.join(known)}.")
+        raise UnitError(f"a link has no setting {quoted(strangers[0])}. {hint}")
+    texts = {key: str(info[key]) for key in known if key in info}
     try:
         return msgspec.convert(texts, LinkSpec, dec_hook=decoded)
     except msgspec.ValidationError as error:

@@ -249,6 +249,14 @@ def test_the_example_of_ones_own() -> None:
     assert {wire.delay_ns for wire in made.wires.values()} == {5_000_000}
 
 
+def test_a_misspelt_setting_of_a_link_is_refused(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.py"
+    example = (ROOT / "examples/two_sites.py").read_text()
+    mine.write_text(example.replace('delay="5ms"', 'dellay="5ms"'))
+    with pytest.raises(RequestError, match=r"link edge-east: a link has no setting 'dellay'. Did you mean 'delay'\?"):
+        plan.resolve(spec.read(None, {"topo": str(mine)}))
+
+
 def test_a_file_from_outside(tmp_path: Path) -> None:
     mine = tmp_path / "mine.py"
     mine.write_text(MINE)
