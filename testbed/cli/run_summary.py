@@ -26,6 +26,7 @@ from testbed.core.units import Duration, rate_text, size_text
 LABEL = 18  # columns of a label
 YES_OR_NO = ": 1, else 0"  # ends the name of an invariant that holds or not
 INDENT = "  "
+MOST_JOBS = 3  # different ones that are described
 Line = tuple[str, str]  # a label, and its text
 
 
@@ -43,6 +44,7 @@ def show(summary: Summary, folder: Path, todo: Sequence[Plan], figures: Sequence
     if say(console, summary):
         console.print()
     for line in [
+        *_jobs(todo[0]),
         *_ideal(summary),
         *active(summary),
         *network(summary, todo),
@@ -101,6 +103,24 @@ def labelled(console: Console, label: str, text: str) -> None:
         first, *rest = terminal.wrapped(plain(text), console.width - len(head))
     for line in [head + first, *(indent + line for line in rest)]:
         console.print(Text(line))
+
+
+def _jobs(plan: Plan) -> Iterator[Line]:
+    """Yield the line with what the jobs compute and send in an iteration; of many different jobs the first ones."""
+    numbers: dict[tuple[str, int, str], int] = {}
+    for job in plan.jobs:
+        does = "a real program"
+        if job.bytes_per_worker:
+            sent = size_text(max(job.bytes_per_worker))
+            does = f"{decimal(job.compute_ns / 1e6, 3)} ms of computing and {sent} from a worker per iteration"
+        alike = job.trace, len(job.hosts), does
+        numbers[alike] = numbers.get(alike, 0) + 1
+    told = [
+        f"{number} × {trace}, {count(workers, 'worker')}{' each' * (number > 1)}: {does}"
+        for (trace, workers, does), number in numbers.items()
+    ]
+    others = [f"{count(len(told) - MOST_JOBS, 'other kind')}"] * (len(told) > MOST_JOBS)
+    yield "Jobs", "; ".join([*told[:MOST_JOBS], *others])
 
 
 def _ideal(summary: Summary) -> Iterator[Line]:

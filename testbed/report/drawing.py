@@ -14,6 +14,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from testbed.core import folders
 from testbed.core import text as text_of
 from testbed.core.runs.load import Run
+from testbed.core.runs.plan import Link
 from testbed.core.units import Duration, rate_text, size_text
 from testbed.models.statistics import estimate_ratio, interval, mean, median
 from testbed.report import style
@@ -125,7 +126,7 @@ def is_model(run: Run) -> bool:
 
 def _link(run: Run) -> str:
     if is_model(run):
-        return rate(run.plan.link.rate_bps)
+        return link_rate(run)
     link, nic_bps = run.plan.link, run.plan.sender.nic_bps
     nics = (
         "NICs unshaped"
@@ -134,12 +135,32 @@ def _link(run: Run) -> str:
         if nic_bps == link.rate_bps
         else f"NICs of {rate(nic_bps)}"
     )
-    return f"{rate(link.rate_bps)} ({queue(run)}, MTU {link.mtu:,}, {nics}{wires(run)})"
+    return f"{link_rate(run)} ({queue(run)}, MTU {link.mtu:,}, {nics}{wires(run)})"
 
 
-def queue(run: Run) -> str:
-    """The bottleneck's buffer, and from where on it marks or drops."""
-    link = run.plan.link
+def link_rate(run: Run, name: str | None = None) -> str:
+    """The rate of the bottleneck ``name``; None: of all, the lowest and the highest if they are several."""
+    return _range([rate(link.rate_bps) for link in _bottlenecks(run, name)])
+
+
+def queue(run: Run, name: str | None = None) -> str:
+    """The buffer of the bottleneck ``name``, and from where on it marks or drops; None: of all, as in `link_rate`."""
+    return _range([_queue(link) for link in _bottlenecks(run, name)])
+
+
+def _bottlenecks(run: Run, name: str | None) -> list[Link]:
+    """Bottlenecks by rate; a link of a topology may override the experiment's rate and buffer."""
+    shaped = run.plan.bottlenecks
+    found = [shaped[name]] if name in shaped else list(shaped.values()) or [run.plan.link]
+    return sorted(found, key=lambda link: (link.rate_bps, link.buffer_bytes))
+
+
+def _range(texts: Sequence[str]) -> str:
+    different = list(dict.fromkeys(texts))
+    return different[0] if len(different) == 1 else f"{different[0]} to {different[-1]}"
+
+
+def _queue(link: Link) -> str:
     if link.queue is not None:
         return f"{link.queue.typed}, {'ECN marks' if link.marks else 'drops'}, buffer {size(link.buffer_bytes)}"
     threshold = "drop-tail" if link.ecn_threshold is None else f"ECN marks from {size(link.ecn_threshold.min_bytes)}"

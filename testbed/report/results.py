@@ -11,6 +11,7 @@ import msgspec
 import pandas as pd
 from matplotlib.figure import Figure
 
+from testbed import registry
 from testbed.core.errors import RequestError
 from testbed.core.runs.load import (
     Experiment,
@@ -129,13 +130,23 @@ class Results:
             if name in views.NAMES:
                 views.NAMES[name].draw(self._experiments[0], Path(aside))
             else:
-                figure = figures.find(name)
+                figure = self._figure(name)
                 figure.draw(self._study(figure.ID), Path(aside))
         if not drawn:
             raise LoadError(f"{self.path}: holds nothing that the figure {quoted(name)} shows. Plot another figure.")
         found = drawn[0]
         assert isinstance(found, Figure)
         return found
+
+    @staticmethod
+    def _figure(name: str) -> figures.Figure:
+        try:
+            return figures.find(name)
+        except registry.UnknownContentError as error:
+            named = ", ".join(views.NAMES)
+            raise registry.UnknownContentError(
+                f"unknown view {quoted(name)}. Views: {named}. It is no figure of the report either: {error}"
+            ) from error
 
     def _study(self, figure: str) -> Study:
         if self._schedules is not None:

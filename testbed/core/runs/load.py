@@ -227,9 +227,15 @@ def load_schedules(folder: Path) -> Schedules:
 
 def load_run(path: Path) -> Run:
     """Load a run directory without its tables. Raises `LoadError`."""
+    is_one_run(path)
+    return Run(path, _read(path / "manifest.json", Manifest), _read(path / "verdict.json", Verdict))
+
+
+def is_one_run(path: Path) -> bool:
+    """True; raises `LoadError` for the folder of an experiment or of several, and names a run in it."""
     if not (path / "manifest.json").exists() and (found := _first_run_below(path)) is not None:
         raise LoadError(f"{path} holds several runs. Name one of them, such as {found}")
-    return Run(path, _read(path / "manifest.json", Manifest), _read(path / "verdict.json", Verdict))
+    return True
 
 
 def _first_run_below(folder: Path) -> Path | None:
@@ -242,6 +248,11 @@ def _first_run_below(folder: Path) -> Path | None:
 
 def load_summary(folder: Path) -> Summary:
     """An experiment in numbers; raises `LoadError`."""
+    if not (folder / "summary.json").exists():
+        if found := sorted(folder.glob("*/summary.json")):
+            raise LoadError(f"{folder} holds several experiments. Name one of them, such as {found[0].parent}")
+        if (folder / "manifest.json").exists() and (folder.absolute().parents[1] / "summary.json").exists():
+            raise LoadError(f"{folder} is one run. Name its experiment, {folder.absolute().parents[1]}")
     return _read(folder / "summary.json", Summary)
 
 
@@ -379,6 +390,8 @@ def _opened(path: Path, most_bytes: int) -> BinaryIO:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe without a writer would wait
     except FileNotFoundError as error:
+        if not path.parent.exists():
+            raise LoadError(f"there is no folder {path.parent}") from error
         raise LoadError(f"{path} is missing: the run directory is not complete; run it again") from error
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error

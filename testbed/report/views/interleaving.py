@@ -185,11 +185,11 @@ def _iterations(axis: Any, run: Run, times: pd.DataFrame, top: float, references
 
 def _caption(runs: Sequence[Run], link: str | None) -> str:
     run = runs[0]
-    plan, shaped = run.plan, run.plan.link
+    plan = run.plan
     names = ", ".join(dict.fromkeys(job.trace for job in plan.jobs))
     lines = [
-        f"{drawing.count(len(plan.jobs), 'job')} ({names}), {Path(plan.topology).name}, {drawing.rate(shaped.rate_bps)}, "
-        + ("" if drawing.is_model(run) else f"{drawing.queue(run)}, MTU {shaped.mtu:,}{drawing.wires(run)}, ")
+        f"{drawing.count(len(plan.jobs), 'job')} ({names}), {Path(plan.topology).name}, {drawing.link_rate(run, link)}, "
+        + ("" if drawing.is_model(run) else f"{drawing.queue(run, link)}, MTU {plan.link.mtu:,}{drawing.wires(run)}, ")
         + f"seed {run.seed}; "
         f"{drawing.backend(run)}{panels.still_wires(run)}. {panels.verdicts(runs)}."
     ]

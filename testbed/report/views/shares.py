@@ -79,8 +79,7 @@ def _log_scales(axis: Any, ticks: list[float]) -> None:
 
 
 def _caption(run: Run, data: pd.DataFrame) -> str:
-    link = run.plan.link
-    network = drawing.rate(link.rate_bps)
+    network = drawing.link_rate(run)
     if not drawing.is_model(run):
         network += f", {drawing.queue(run)}{drawing.wires(run)}, base RTT {decimal(run.plan.base_rtt_s * 1e3, 2)} ms"
     return f"{network}; {drawing.backend(run)}; {drawing.count(data['seed'].nunique(), 'seed')}, intervals at 95 %."
