@@ -194,10 +194,11 @@ def test_sharded_training_goes_on_and_is_not_recorded(tmp_path: Path, capfd: pyt
     for _ in range(3):
         assert recorded(out, "--", *TORCHRUN, str(DATA / "fsdp2.py")) == 1
         error = capfd.readouterr().err
-        if "SIGABRT" not in error:  # which PyTorch under gloo does now and then on a busy machine
-            break
-    assert "Traceback" not in error and error.count("mltcp: ") == 1  # said once, by the first rank
-    assert not out.exists()
+        assert not out.exists()
+        if "SIGABRT" not in error:
+            assert "Traceback" not in error and error.count("mltcp: ") == 1  # said once, by the first rank
+            return
+    pytest.skip(f"PyTorch aborts a rank under gloo here: {error[:4000]}")
 
 
 def trained(
