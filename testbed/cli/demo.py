@@ -14,6 +14,7 @@ RUNS = ("--topo dumbbell --jobs 4", "--jobs 2 --trace resnet50 --keep-duty --rat
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--on", choices=("uml", "flow"), help="backend (default: that of `run`)")
     parser.add_argument("--out", default="results", metavar="FOLDER", help="folder for results (default: %(default)s)")
+    parser.add_argument("--again", action="store_true", help="repetition of stored runs, which are replaced")
 
 
 def run(parsed: argparse.Namespace) -> int:
@@ -21,7 +22,7 @@ def run(parsed: argparse.Namespace) -> int:
     for arguments in RUNS:
         parser = Parser(prog="run")
         one_run.add_arguments(parser)
-        flags = ["--on", parsed.on] if parsed.on else []
+        flags = [*(["--on", parsed.on] if parsed.on else []), *(["--again"] if parsed.again else [])]
         if code := one_run.run(parser.parse_args([*arguments.split(), *flags, "--out", parsed.out])):
             return code
     return EXIT_OK

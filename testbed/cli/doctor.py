@@ -281,7 +281,7 @@ def _flow() -> str:
     FlowLevel().run(one, lambda _event: None, patience(one))
     if compiled.is_there():
         return "the flow simulator, compiled by Numba"
-    return "the flow simulator, interpreted: for thousands of GPUs `.venv/bin/pip install -e '.[scale]'` (Numba)"
+    return "the flow simulator, interpreted: for thousands of GPUs `pip install 'mltcp-testbed[scale]'` (Numba)"
 
 
 def _host() -> str:

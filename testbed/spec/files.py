@@ -13,6 +13,7 @@ from typing import Any
 
 from testbed import registry
 from testbed.core import system_text, toml
+from testbed.core.environment import ROOT
 from testbed.core.errors import RequestError, VirtualTimeOnlyError, within
 from testbed.core.input_files import MissingError, is_file, read_text
 from testbed.core.text import command, did_you_mean, quoted, shown
@@ -75,6 +76,7 @@ def read(path: Path, fields: Collection[str], above: tuple[Path, ...] = ()) -> F
 
     ``fields``: the names there are. Raises `RequestError`.
     """
+    path = shipped(path)
     found = _from_here(canonical(_read_toml(path), str(path)), path.parent)
     known = (*fields, "base", "sweep", *OVERLAYS)
     if "kind" in found and "kind" not in fields:
@@ -100,7 +102,13 @@ def read(path: Path, fields: Collection[str], above: tuple[Path, ...] = ()) -> F
 
 def is_named(path: Path) -> bool:
     """Return True if the file sets `name`; otherwise the experiment is named after the file."""
-    return "name" in _read_toml(path)
+    return "name" in _read_toml(shipped(path))
+
+
+def shipped(path: Path) -> Path:
+    """The testbed's own file for ``experiments/…`` or ``examples/…`` that is missing here; any other path unchanged."""
+    own = Path(ROOT) / path
+    return own if path.parts[:1] in (("experiments",), ("examples",)) and not is_file(path) and is_file(own) else path
 
 
 def with_room(fields: Fields, coming: Collection[str]) -> Fields:
@@ -199,6 +207,8 @@ def _read_toml(path: Path) -> dict[str, Any]:
     try:
         text = read_text(path, MOST_BYTES)
     except MissingError as error:
-        raise RequestError(f"{error}. Name an experiment file, such as experiments/interleaving.toml.") from error
+        raise RequestError(
+            f"{error}. Name an experiment file; `mltcp list experiments` lists those of the testbed."
+        ) from error
     with within(f"{shown(path, 200)} is not TOML"):
         return toml.loads(text)

@@ -78,3 +78,7 @@ def test_what_it_plans_and_lists_is_content(environment: Path, tmp_path: Path) -
     assert planned.returncode in (0, 3), planned.stderr
     report = mltcp(environment, tmp_path, "schema")
     assert report.returncode == 0 and json.loads(report.stdout)
+    for kind, name in (("experiments", "interleaving.toml"), ("examples", "mixes.toml")):
+        assert f"{kind}/{name}\n" in mltcp(environment, tmp_path, "list", kind).stdout
+        shipped = mltcp(environment, tmp_path, "sweep", f"{kind}/{name}", "--on", "flow", "--dry-run")
+        assert shipped.returncode == 0 and "Total: " in shipped.stdout, shipped.stderr
