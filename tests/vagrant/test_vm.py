@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import shlex
 import shutil
 import signal
@@ -152,6 +153,21 @@ def test_virtual_time_in_the_vm_compiles_nothing_and_gives_the_same_bytes(vm: Ma
     assert "objects compiled" not in said
     run(vm.checkout / ".venv/bin/python", "testbed/run.py", *asked.split(), "--out", "here", cwd=vm.checkout)
     assert vm.ssh(f"cd /tmp/uml && {digest}").split() == run("sh", "-c", digest, cwd=vm.checkout / "here").split()
+
+
+REPRODUCE = "make reproduce FIGURE=concept QUICK=1"
+
+
+def test_reproduce_with_the_vm_up_and_inside_it(vm: Machine) -> None:
+    """Both in virtual time where the processor is emulated, because it keeps up with no clock."""
+    there = (
+        "cat claims.csv results/quick/concept/summary.json results/*/quick/concept/summary.json 2> /dev/null || true"
+    )
+    outside = run(*REPRODUCE.split(), cwd=vm.checkout, env=vm.env)
+    inside = vm.ssh(REPRODUCE)
+    for said, found in ((outside, run("sh", "-c", there, cwd=vm.checkout)), (inside, vm.ssh(there))):
+        assert re.search(r"^mltcp-lines-own-file,.*,reproduced,", found, re.MULTILINE), said
+        assert '"concept"' in found, said
 
 
 def test_the_kernel(vm: Machine) -> None:
