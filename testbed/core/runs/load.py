@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import msgspec
 
 from testbed.core.errors import TestbedError
+from testbed.core.input_files import is_file
 from testbed.core.runs import documents, isolated, schedules
 from testbed.core.runs.documents import Document
 from testbed.core.runs.format_version import OtherVersionError
@@ -233,7 +234,7 @@ def load_run(path: Path) -> Run:
 
 def is_one_run(path: Path) -> bool:
     """True; raises `LoadError` for the folder of an experiment or of several, and names a run in it."""
-    if not (path / "manifest.json").exists() and (found := _first_run_below(path)) is not None:
+    if not is_file(path / "manifest.json") and (found := _first_run_below(path)) is not None:
         raise LoadError(f"{path} holds several runs. Name one of them, such as {found}")
     return True
 
@@ -241,17 +242,24 @@ def is_one_run(path: Path) -> bool:
 def _first_run_below(folder: Path) -> Path | None:
     """The first run directory of an experiment folder, or of a results folder."""
     for pattern in ("*/[0-9]*/manifest.json", "*/*/[0-9]*/manifest.json"):
-        if found := sorted((path.parent for path in folder.glob(pattern)), key=by_number):
+        if found := sorted(_folders_with(folder, pattern), key=by_number):
             return found[0]
     return None
 
 
+def _folders_with(folder: Path, pattern: str) -> list[Path]:
+    try:
+        return [path.parent for path in folder.glob(pattern)]
+    except OSError:  # its name is too long, or it may not be read
+        return []
+
+
 def load_summary(folder: Path) -> Summary:
     """An experiment in numbers; raises `LoadError`."""
-    if not (folder / "summary.json").exists():
-        if found := sorted(folder.glob("*/summary.json")):
-            raise LoadError(f"{folder} holds several experiments. Name one of them, such as {found[0].parent}")
-        if (folder / "manifest.json").exists() and (folder.absolute().parents[1] / "summary.json").exists():
+    if not is_file(folder / "summary.json"):
+        if found := sorted(_folders_with(folder, "*/summary.json")):
+            raise LoadError(f"{folder} holds several experiments. Name one of them, such as {found[0]}")
+        if is_file(folder / "manifest.json") and is_file(folder.absolute().parents[1] / "summary.json"):
             raise LoadError(f"{folder} is one run. Name its experiment, {folder.absolute().parents[1]}")
     return _read(folder / "summary.json", Summary)
 

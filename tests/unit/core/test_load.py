@@ -14,7 +14,7 @@ from testbed.campaign import driver, judge, provenance
 from testbed.cli import main
 from testbed.core.errors import EXIT_OK, EXIT_REQUEST
 from testbed.core.runs import load
-from testbed.core.runs.load import TABLES, LoadError, digest, load_run
+from testbed.core.runs.load import TABLES, LoadError, digest, load_run, load_summary
 from testbed.planning import plan
 from testbed.spec import read
 from tests.support import synthetic
@@ -163,3 +163,18 @@ def test_what_judge_names_commands_no_terminal(
     monkeypatch.setattr(judge, "again", lambda _: [(Path("1\x1b[2J"), "\x1b]0;owned\x07", "valid")])
     assert main(["judge", "results"]) == EXIT_OK
     assert r"1\x1b[2J: \x1b]0;owned\x07, now valid" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("folder", "says"),
+    [
+        ("{run}/../../..", "several experiments"),
+        ("{run}", "is one run"),
+        ("nope", "no folder nope"),
+        ("x" * 5000, "too long"),
+    ],
+)
+def test_a_folder_that_is_no_experiment(run: Path, folder: str, says: str) -> None:
+    (run.parents[1] / "summary.json").touch()
+    with pytest.raises(LoadError, match=says):
+        load_summary(Path(folder.format(run=run)))
