@@ -9,8 +9,12 @@ import pandas as pd
 import pytest
 
 from testbed import spec
+from testbed.cli import run_summary
 from testbed.core.runs.load import Experiment, Run, load_experiment
+from testbed.planning import plan
+from testbed.registry import UnknownContentError
 from testbed.report import drawing
+from testbed.report.results import Results
 from testbed.report.views import interleaving, shares
 from tests.support import synthetic
 
@@ -62,4 +66,37 @@ def test_shares_name_the_loss_of_wires(experiment: Experiment) -> None:
     caption = shares._caption(run, pd.DataFrame({"seed": [1]}))
     assert drawing.wires(run) in caption and drawing.wires(run) not in shares._caption(
         modelled(run), pd.DataFrame({"seed": [1]})
+    )
+
+
+def test_captions_have_the_rates_and_buffers_of_the_links(tmp_path: Path) -> None:
+    fields = {"name": "x", "jobs": 2, "system": ["reno"], "iterations": 12, "topo": "parking_lot,3", "rate": "500mbit"}
+    link = {"s1-s2": {"rate": "100mbit", "buffer": "99kB"}}
+    synthetic.write([spec.make({**fields, "link": link}, {}, "the test")], tmp_path, lambda *_: 1.0)
+    (run,) = load_experiment(tmp_path / "x").runs_of("reno")
+    assert "100 Mbit/s to 500 Mbit/s (buffer 99 kB, " in drawing.setting(run)
+    assert "100 Mbit/s, buffer 99 kB, " in interleaving._caption([run], "s1-s2")
+    assert (drawing.link_rate(run, "s2-s3"), drawing.queue(run, "s2-s3")[:14]) == ("500 Mbit/s", "buffer 303 kB,")
+
+
+def test_a_view_with_an_unknown_name_is_answered_by_those_there_are(tmp_path: Path) -> None:
+    synthetic.write([spec.make({"name": "x", "system": ["reno"]}, {}, "the test")], tmp_path, lambda *_: 1.0)
+    with pytest.raises(UnknownContentError, match=r"Views: interleaving, .*, times, .*'interleavin'"):
+        Results(tmp_path / "x").plot("interleavin")
+
+
+def test_the_closing_text_says_what_jobs_compute_and_send() -> None:
+    asked = {
+        "job": [
+            "synthetic,compute=20ms,bytes=1MB",
+            "synthetic,compute=20ms,bytes=1MB",
+            "synthetic,compute=9ms,bytes=3MB",
+        ]
+    }
+    (one, *_) = plan.plans(plan.resolve(spec.make({**asked, "system": ["reno"]}, {}, "the test")))
+    ((label, told),) = run_summary._jobs(one)
+    assert (label, told) == (
+        "Jobs",
+        "2 × synthetic, 2 workers each: 20 ms of computing and 1 MB from a worker per iteration; "
+        "1 × synthetic, 2 workers: 9 ms of computing and 3 MB from a worker per iteration",
     )
