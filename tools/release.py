@@ -128,6 +128,11 @@ def build(dist: Path) -> None:
             f"the wheel would contain another kernel than kernel/uml/release.json names: {found.source}, by {found.compiler}. "
             f"Build {shipped.release().source} by {shipped.release().compiler} (`make kernel LINUX_SOURCE=…`)."
         )
+    if shipped.built_here() != shipped.release():
+        raise MachineError(
+            "the wheel would contain other modules or another library than kernel/uml/release.json names. "
+            "Where their source has changed, write the file anew: `python -m testbed.backends.usermode.shipped`."
+        )
     dist.mkdir(parents=True, exist_ok=True)
     for old in dist.iterdir():
         if not old.name.endswith("-capsule.tar"):

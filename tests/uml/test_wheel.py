@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import venv
 import zipfile
 from pathlib import Path
 
@@ -67,3 +69,29 @@ def test_a_cache_that_cannot_be_written_is_not_needed(environment: Path, tmp_pat
     done = mltcp(environment, tmp_path, *RUN, "--system", "mltcp_reno", "--system", "ltp", XDG_CACHE_HOME="/proc/none")
     assert done.returncode == 0, done.stderr
     assert len(list(tmp_path.glob("results/*/*/1/manifest.json"))) == 2
+
+
+ONE_LINE = {
+    "uv": ("uvx", "--find-links", "{wheels}", "--from", "mltcp-testbed", "mltcp"),
+    "pipx": ("pipx", "run", "--pip-args=--find-links {wheels}", "--spec", "mltcp-testbed", "mltcp"),
+}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("tool", ONE_LINE)
+def test_one_line_gives_a_figure(tool: str, wheel: Path, tmp_path: Path) -> None:
+    """Downloads the tool and the packages that the wheel needs."""
+    venv.create(tmp_path / "tools", with_pip=True)
+    subprocess.run([tmp_path / "tools/bin/pip", "install", "-q", tool], check=True)
+    (tmp_path / "work").mkdir()
+    own = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache"), "UV_PYTHON_DOWNLOADS": "never"}
+    words = [word.format(wheels=wheel.parent) for word in ONE_LINE[tool]]
+    done = subprocess.run(
+        [str(tmp_path / "tools/bin" / words[0]), *words[1:], "demo"], cwd=tmp_path / "work", env={**os.environ, **own},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert len(list(tmp_path.glob("work/results/*/figures/*.png"))) >= 2
+    (manifest,) = tmp_path.glob("work/results/*4xsynthetic*/mltcp_reno/1/manifest.json")
+    assert json.loads(manifest.read_text())["uml"]["shipped"] is True

@@ -2,6 +2,7 @@
 
 ``python -m testbed.backends.usermode.shipped FOLDER`` puts those of this machine into FOLDER, laid out as below
 ``testbed/content``, and prints the wheel's platform tag. The build hook of the wheel calls it (``tools/wheel_hook.py``).
+Without FOLDER it prints what ``kernel/uml/release.json`` would pin of this machine.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection
 
 from testbed.backends.usermode import kernel
+from testbed.backends.usermode.source import compute_digest
 from testbed.core.environment import ROOT
 from testbed.core.errors import EXIT_OK, MachineError, TestbedError
 from testbed.core.runs.manifest import Build
@@ -26,10 +28,27 @@ from testbed.transports.datagram import native
 RELEASE = Path(ROOT) / "kernel" / "uml" / "release.json"
 
 
+class Release(Build, frozen=True):
+    """A kernel with the other files that a wheel ships: the digest of its modules, and that of the transports' core."""
+
+    modules_sha256: str
+    library_sha256: str
+
+
 @cache
-def release() -> Build:
-    """The kernel of the release: what source, configuration and compiler of these names make, byte for byte."""
-    return msgspec.json.decode(RELEASE.read_bytes(), type=Build)
+def release() -> Release:
+    """The files of the release: what source, configuration and compiler of these names make, byte for byte."""
+    return msgspec.json.decode(RELEASE.read_bytes(), type=Release)
+
+
+def built_here() -> Release:
+    """The same of this machine; raises `MachineError` where a part is missing."""
+    found = kernel.find(release())
+    return Release(
+        **msgspec.structs.asdict(found.identity),
+        modules_sha256=compute_digest(kernel.products(found.modules())),
+        library_sha256=compute_digest([native.build()]),
+    )
 
 
 def is_release(identity: Build) -> bool:
@@ -76,6 +95,9 @@ def _glibc(version: str) -> tuple[int, int]:
 
 def main(arguments: Sequence[str]) -> int:
     """Its exit code."""
+    if not arguments:
+        print(msgspec.json.format(msgspec.json.encode(built_here()), indent=1).decode())
+        return EXIT_OK
     try:
         tag = export(Path(arguments[0]))
     except TestbedError as error:

@@ -219,7 +219,7 @@ def test_a_machine_that_is_none_for_it_gets_the_simulator(
 
 
 def test_the_release_names_a_kernel_of_this_configuration() -> None:
-    """Else build it (`mltcp kernel --build`), and copy its kernel.json to kernel/uml/release.json."""
+    """Else build it (`mltcp kernel --build`), and write kernel/uml/release.json (`python -m testbed.backends.usermode.shipped`)."""
     assert shipped.release().config_sha256 == kernel._config_digest()
 
 

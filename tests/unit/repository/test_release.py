@@ -115,6 +115,10 @@ def test_another_kernel_is_not_released(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(kernel, "find", lambda prefer: kernel.Kernel(tmp_path, other))
     with pytest.raises(MachineError, match=r"another kernel .* by gcc 99\. Build .*linux-source"):
         release.build(tmp_path / "dist")
+    monkeypatch.setattr(kernel, "find", lambda prefer: kernel.Kernel(tmp_path, shipped.release()))
+    monkeypatch.setattr(shipped, "built_here", lambda: msgspec.structs.replace(shipped.release(), modules_sha256="0"))
+    with pytest.raises(MachineError, match="other modules"):
+        release.build(tmp_path / "dist")
     assert not (tmp_path / "dist").exists()
 
 
