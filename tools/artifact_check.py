@@ -29,6 +29,7 @@ SETTLED: dict[str, Callable[[pd.Series[float]], float]] = {
     "settled_mean_s": lambda times: float(times.mean()),
     "settled_p99_s": lambda times: float(times.quantile(0.99)),
 }
+TIMES_IDEAL = "settled_p99_times_ideal"  # the 99th percentile of each time divided by the job's ideal
 
 Runner = Callable[[Sequence[str]], int]  # the words of a command to its exit code
 
@@ -87,6 +88,10 @@ def measure(folder: Path, value: Value) -> float | None:
     def of(system: str) -> float | None:
         if value.field in SETTLED:
             return SETTLED[value.field](settled(folder, system))
+        if value.field == TIMES_IDEAL:
+            ideals = {job["job"]: job["ideal_s"] for job in results[system]["per_job"]}
+            times = settled(folder, system)
+            return float((times / times.index.get_level_values("job").map(ideals)).quantile(0.99))
         found = results[system][value.field]
         return None if found is None else float(found)
 
@@ -95,15 +100,15 @@ def measure(folder: Path, value: Value) -> float | None:
 
 
 def settled(folder: Path, system: str) -> pd.Series[float]:
-    """Iteration times (s) of all jobs and seeds of a system, over the last half of the iterations."""
+    """Iteration times (s) of all jobs and seeds of a system, over the last half of each job's iterations."""
     tables = [pd.read_csv(path) for path in sorted(folder.glob("*/*/iterations.csv")) if path.parts[-3] != "isolated"]
     table = pd.concat(tables, ignore_index=True)
     table = table[table["system"] == system]
     if table.empty:
         raise KeyError(system)
     spans = table.groupby(["seed", "job", "iteration"]).agg(start=("start_s", "min"), end=("end_s", "max"))
-    iterations = spans.index.get_level_values("iteration")
-    late = spans[iterations >= (iterations.max() + 1) // 2]
+    iterations = spans.index.get_level_values("iteration").to_series(index=spans.index)
+    late = spans[iterations >= (iterations.groupby("job").transform("max") + 1) // 2]
     times: pd.Series[float] = late["end"] - late["start"]
     return times
 
