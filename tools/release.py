@@ -61,6 +61,8 @@ def set_version(new: str, root: Path = ROOT, today: datetime.date | None = None)
     for name, pattern in PLACES.items():
         path = root / name
         path.write_text(re.sub(pattern, rf"\g<1>{new}\g<2>", path.read_text(), flags=re.MULTILINE))
+    citation = root / "CITATION.cff"
+    citation.write_text(re.sub(r"(?m)^date-released: .*$", f"date-released: {date}", citation.read_text()))
     changelog.write_text(text.replace(UNRELEASED, f"{UNRELEASED}\n## [{new}] - {date}\n", 1))
 
 

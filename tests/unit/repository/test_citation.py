@@ -48,6 +48,11 @@ def test_it_agrees_with_the_package(read: Any) -> None:
     assert (said["name"], said["description"]) == (PROJECT["name"], PROJECT["description"])
 
 
+def test_its_date_is_that_of_the_changelog() -> None:
+    date = re.search(r"(?m)^date-released: (.+)$", (ROOT / "CITATION.cff").read_text())
+    assert date and f"## [{testbed.__version__}] - {date[1]}\n" in (ROOT / "CHANGELOG.md").read_text()
+
+
 def test_licences_are_those_of_the_package() -> None:
     names = set(PROJECT["license"].split(" AND "))
     listed = re.search(r"^license:\n((?:  - .+\n)+)", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
