@@ -22,6 +22,7 @@ from testbed.traces import trace as traces
 from testbed.traces.trace import Trace
 
 COMPUTE, COMMUNICATE, GREY = "#8c8c8c", "#0072b2", "#444444"
+LETTER = 0.0115  # of the width of the timeline
 MOST_EDGES = 2000  # bars that are outlined
 UNIT = 1e9  # rates are drawn in Gbit/s
 
@@ -85,7 +86,7 @@ def _timeline(axis: Any, lanes: Sequence[Lane], period: float) -> None:
         colour = COMPUTE if lane.computing else COMMUNICATE
         axis.broken_barh(bars, (row - 0.3, 0.6), color=colour, linewidth=edge, edgecolor="white")
         for name, start, end in lane.bars:
-            if end - start > 0.08 * period:
+            if end - start > max(0.06, LETTER * (len(shown(name)) + 1)) * period:
                 middle = (start + end) / 2 * 1e3
                 axis.text(middle, row, shown(name), ha="center", va="center", color="white", fontsize=8)
     axis.set_yticks(range(len(lanes) - 1, -1, -1), [lane.label for lane in lanes])
@@ -119,13 +120,16 @@ def _circle(axis: Any, period: float, spans: list[tuple[float, float, float]]) -
     axis.plot(np.linspace(0, 2 * np.pi, 361), np.ones(361), color=GREY, linewidth=1)
     axis.set_ylim(0, 1.5)
     axis.set_yticks([])
-    axis.set_xticks(
-        np.linspace(0, 2 * np.pi, 4, endpoint=False),
-        [f"{decimal(period * share * 1e3)} ms" for share in (0, 0.25, 0.5, 0.75)],
-    )
+    axis.set_xticks([])
+    for share, across, along in (
+        (0, "center", "bottom"),
+        (0.25, "left", "center"),
+        (0.5, "center", "top"),
+        (0.75, "right", "center"),
+    ):
+        axis.text(2 * np.pi * share, 1.55, f"{decimal(period * share * 1e3)} ms", ha=across, va=along)
     axis.text(0, 0, f"perimeter\n{decimal(period * 1e3)} ms", ha="center", va="center", color=GREY)
     axis.grid(False)
-    axis.tick_params(pad=9)
     axis.spines["polar"].set_visible(False)
 
 

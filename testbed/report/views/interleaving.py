@@ -165,10 +165,12 @@ def _iterations(axis: Any, run: Run, times: pd.DataFrame, top: float, references
             near[-1].append((what, seconds))
         else:
             near.append([(what, seconds)])
+    late = float(min(metrics.pooled(times.tail(max(1, len(times) // 4)))))  # the label is below these points
     for group in near:
         what, seconds = group[0]
+        below = late if seconds - margin < late < seconds else seconds
         axis.annotate(
-            f"{what} {', '.join(f'{level:.3f}' for _, level in group)} s", (1, seconds), xycoords=("axes fraction", "data"), ha="right", va="top", fontsize=8,
+            f"{what} {', '.join(f'{level:.3f}' for _, level in group)} s", (1, below), xycoords=("axes fraction", "data"), ha="right", va="top", fontsize=8,
             xytext=(0, -3), textcoords="offset points", color=levels[what, seconds] if len(group) == 1 else style.REFERENCE,
         )  # fmt: skip
     learned = metrics.mltcp_active_from(run.iterations, run.flows, [job.job for job in run.jobs if job.cc.is_mltcp])
