@@ -154,6 +154,11 @@ _FORMS = {
 }
 
 
+_TYPES = {
+    "int": "a whole number", "float": "a number", "str": "text", "bool": "true or false", "array": "a list", "object": "a table", "null": "nothing",
+}  # fmt: skip
+
+
 def _readable(error: msgspec.ValidationError, kind: Any = None) -> str:
     """msgspec's words with the field in front, ``$.jobs`` → ``jobs``, and what there is instead of an unknown one."""
     match = re.fullmatch(r"(.*?) - at `\$\.?(.*)`", str(error), re.DOTALL)
@@ -163,8 +168,15 @@ def _readable(error: msgspec.ValidationError, kind: Any = None) -> str:
         known = kind.__struct_fields__
         hint = did_you_mean(stray[1], known, f"Known fields: {', '.join(known)}.")
         words = f"unknown field `{stray[1]}`. {hint}"
-    if words.startswith("Expected `array`") and field in _FORMS:
-        words += f"; {_FORMS[field]}"
+    if kinds := re.fullmatch(r"Expected `(.*)`, got `(.*)`", words):
+        wanted, got = (
+            " or ".join(_TYPES.get(name, name) for name in names.split(" | ") if name != "null" or names == name)
+            for names in kinds.groups()
+        )
+        words = f"give {wanted}, not {got}"
+        if wanted == _TYPES["array"] and field in _FORMS:
+            words += f"; {_FORMS[field]}"
+    field = re.sub(r"\[(.*?)\]", r".\1", field)  # job[0] → job.0, as in --set
     return f"{field}: {words}" if field else words
 
 
