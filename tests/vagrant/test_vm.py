@@ -87,6 +87,7 @@ class Machine:
 
     checkout: Path
     env: dict[str, str]
+    box: str
 
     def vagrant(self, *arguments: str) -> str:
         return run("vagrant", *arguments, cwd=self.checkout, env=self.env)
@@ -105,7 +106,7 @@ def vm(
     home = tmp_path_factory.mktemp("vagrant")
     box = made.split("MLTCP_BOX=")[1].split()[0]
     env = {**os.environ, "VAGRANT_HOME": str(home), "MLTCP_BOX": box, "VAGRANT_NO_COLOR": "1"}
-    machine = Machine(clone, env)
+    machine = Machine(clone, env, request.param)
     try:
         machine.vagrant("up", "--provider=libvirt", "--no-tty")
         yield machine
