@@ -228,15 +228,14 @@ def load_schedules(folder: Path) -> Schedules:
 
 def load_run(path: Path) -> Run:
     """Load a run directory without its tables. Raises `LoadError`."""
-    is_one_run(path)
+    check_one_run(path)
     return Run(path, _read(path / "manifest.json", Manifest), _read(path / "verdict.json", Verdict))
 
 
-def is_one_run(path: Path) -> bool:
-    """True; raises `LoadError` for the folder of an experiment or of several, and names a run in it."""
+def check_one_run(path: Path) -> None:
+    """Raise `LoadError` for the folder of an experiment or of several, and name a run in it."""
     if not is_file(path / "manifest.json") and (found := _first_run_below(path)) is not None:
         raise LoadError(f"{path} holds several runs. Name one of them, such as {found}")
-    return True
 
 
 def _first_run_below(folder: Path) -> Path | None:
