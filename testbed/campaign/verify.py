@@ -45,7 +45,10 @@ def repeat(folder: Path, linux_source: Path | None, wall_limit: Duration | None,
 
 def read(folder: Path, *, trusted: bool) -> tuple[Manifest, dict[str, bytes]]:
     """Manifest and tables of a run that can be repeated; raises `RequestError`."""
-    load.check_one_run(folder)
+    try:
+        load.check_one_run(folder)
+    except LoadError as error:
+        raise RequestError(str(error)) from error
     try:
         manifest_bytes = load.content(folder / "manifest.json")
         if (version := documents.read_version(manifest_bytes)) != VERSION:

@@ -137,6 +137,7 @@ def test_a_file_that_is_not_what_it_should_be(
 def test_a_folder_of_runs_is_told_from_a_run_that_is_not_complete(run: Path, level: int) -> None:
     with pytest.raises(LoadError, match=f"such as {re.escape(str(run))}$"):
         load_run(run.parents[1 + level])
+    assert main(["verify", str(run.parents[1 + level])]) == EXIT_REQUEST
     (run / "manifest.json").unlink()
     with pytest.raises(LoadError, match="not complete"):
         load_run(run)
