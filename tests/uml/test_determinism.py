@@ -199,7 +199,7 @@ def test_verify_repeats_a_run(system: str, tmp_path: Path, capsys: pytest.Captur
     assert main(["run", "--verify", str(folder)]) == EXIT_REQUEST
     assert "were changed after the run" in capsys.readouterr().err
     assert main(["run", "--verify", str(tmp_path)]) == EXIT_REQUEST
-    assert "not a run directory" in capsys.readouterr().err
+    assert "holds several runs" in capsys.readouterr().err
 
 
 def test_auto_goes_where_it_can(tmp_path: Path) -> None:
