@@ -130,7 +130,8 @@ def build(dist: Path) -> None:
             f"the wheel would contain another kernel than kernel/uml/release.json names: {found.source}, by {found.compiler}. "
             f"Build {shipped.release().source} by {shipped.release().compiler} (`make kernel LINUX_SOURCE=…`)."
         )
-    if shipped.built_here() != shipped.release():
+    here, wanted = shipped.built_here(), shipped.release()
+    if (here.modules_sha256, here.library_sha256) != (wanted.modules_sha256, wanted.library_sha256):
         raise MachineError(
             "the wheel would contain other modules or another library than kernel/uml/release.json names. "
             "Where their source has changed, write the file anew: `python -m testbed.backends.usermode.shipped`."
