@@ -95,10 +95,10 @@ def _glibc(version: str) -> tuple[int, int]:
 
 def main(arguments: Sequence[str]) -> int:
     """Its exit code."""
-    if not arguments:
-        print(msgspec.json.format(msgspec.json.encode(built_here()), indent=1).decode())
-        return EXIT_OK
     try:
+        if not arguments:
+            print(msgspec.json.format(msgspec.json.encode(built_here()), indent=1).decode())
+            return EXIT_OK
         tag = export(Path(arguments[0]))
     except TestbedError as error:
         print(error, file=sys.stderr)

@@ -183,7 +183,7 @@ def _option(each: _Compared, base: _Compared, *, placed: bool) -> Option:
     by_seeds, reasons = _outcome(each, base)
     is_compared = _is_compared(each)
     bounded = wording.bounded(reasons)
-    low, high = _interval(each.result, 0.0 if bounded else error.worst)
+    low, high = _interval(each.result, 0.0 if bounded else error.worst)  # a bound holds whatever the error is
     outcome = by_seeds
     if is_compared and not wording.sign_unknown(reasons):
         alike = outside is None or bounded
@@ -219,8 +219,8 @@ def _interval(result: Result, error: float) -> Interval:
 
 def outcome_of(gain: float, low: float, high: float, *, alike: bool) -> Outcome:
     """The word for a gain and its interval. ``alike``: a gain of 1 ± 2 % is none, however wide the interval is."""
-    narrow = not low <= 1 <= high or (low >= 1 - ALIKE and high <= 1 + ALIKE)
-    if abs(gain - 1) <= ALIKE and (alike or narrow):
+    is_certain = not low <= 1 <= high or (1 - ALIKE <= low and high <= 1 + ALIKE)
+    if abs(gain - 1) <= ALIKE and (alike or is_certain):
         return "no difference"
     return "faster" if low > 1 else "slower" if high < 1 else "inconclusive"
 

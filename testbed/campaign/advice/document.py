@@ -40,7 +40,7 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
     system: str  # as typed; of a placement or network what changes: ``packed``, ``100gbit``
     kind: Kind
     gain_mean: float
-    low: float  # the seeds' interval, widened by the simulator's measured error; `outcome` agrees with it
+    low: float  # the seeds' interval, widened by the simulator's measured error unless a reason bounds the gain
     high: float
     gain_last10: float  # of the last ten iterations
     outcome: Outcome
