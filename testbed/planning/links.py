@@ -26,15 +26,8 @@ from testbed.spec.relative_quantities import Loss, PriorityQueues
 
 SMALL_QUEUE_BYTES = 1 << 20  # of a socket without TCP, if a host is not notified (Linux 4.15 to 6.13)
 NOTHING = LinkSpec(delay=Duration(0), jitter=Duration(0), loss=Loss("0%"), corrupt=Share("0%"))
-_OF_MININET = {
-    "bottleneck",
-    "node1",
-    "node2",
-    "port1",
-    "port2",
-    "params1",
-    "params2",
-}  # what it keeps beside the settings
+# What a link of a topology has beside its settings.
+_NO_SETTINGS = {"bottleneck", "node1", "node2", "port1", "port2", "params1", "params2"}
 _SHAPED, _PLAIN = ("rate", "rate_trace", "buffer", "ecn", "queue"), ("delay", "jitter", "loss", "corrupt")
 
 
@@ -158,7 +151,7 @@ def bottlenecks_and_wires(spec: Spec, topo: Topo) -> tuple[dict[str, Link], dict
 def _of_topology(info: dict[str, Any]) -> LinkSpec:
     """The settings of a link in a topology file; raises `UnitError`."""
     known = (*_SHAPED, *_PLAIN)
-    if strangers := sorted(set(info) - _OF_MININET - set(known)):
+    if strangers := sorted(set(info) - _NO_SETTINGS - set(known)):
         hint = did_you_mean(strangers[0], known, f"Give one of {', '.join(known)}.")
         raise UnitError(f"a link has no setting {quoted(strangers[0])}. {hint}")
     texts = {key: str(info[key]) for key in known if key in info}

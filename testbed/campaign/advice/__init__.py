@@ -219,7 +219,7 @@ def _interval(result: Result, error: float) -> Interval:
 
 def outcome_of(gain: float, low: float, high: float, *, alike: bool) -> Outcome:
     """The word for a gain and its interval. ``alike``: a gain of 1 ± 2 % is none, however wide the interval is."""
-    is_certain = not low <= 1 <= high or (1 - ALIKE <= low and high <= 1 + ALIKE)
+    is_certain = not low <= 1 <= high or (low >= 1 - ALIKE and high <= 1 + ALIKE)
     if abs(gain - 1) <= ALIKE and (alike or is_certain):
         return "no difference"
     return "faster" if low > 1 else "slower" if high < 1 else "inconclusive"
